@@ -32,7 +32,8 @@ from joulewise.data.devices import Source
 from joulewise.data.energy import Energy
 from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting, Trial, TrialState
 from joulewise.metrics.metric import parse
-from joulewise.search.one_axis.adaptive import Adaptive
+from joulewise.search.objective import Objective
+from joulewise.search.one_axis.adaptive import OneAxisSearch
 
 METRICS = ("energy", "edp", "eds:2.0", "eds:1.5")
 WITHIN = {0.01: 0.01, 0.03: 0.02}
@@ -113,7 +114,8 @@ def main() -> None:
 def search(case: Case) -> Found:
     curve, metric = case.curve, parse(case.metric)
     settings = [Setting.of({POWER_LIMIT: float(limit_w)}) for limit_w in curve.limits_w]
-    strategy = Adaptive(settings, settings[-1], [metric], seed=case.seed)
+    objective = Objective((metric,), seed=case.seed)
+    strategy = OneAxisSearch(settings, settings[-1], objective)
     run = partial(_trial, case, settings)
     asking = []
     while True:

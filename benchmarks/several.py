@@ -37,6 +37,7 @@ from joulewise.data.sweeps import (
 )
 from joulewise.metrics.metric import Metric, Reference, parse
 from joulewise.search.many_axes.bayesian import ManyAxesSearch
+from joulewise.search.objective import Objective
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs
 from joulewise.simulate.physics.integrate import run_factors
@@ -149,12 +150,10 @@ def ours(surface: Surface, noise: float, seed: int, *, may_look: bool) -> Course
     strategy = ManyAxesSearch(
         surface.settings,
         surface.reference,
-        [surface.metric],
+        # A tolerance that is never met: the search uses its whole budget.
+        Objective((surface.metric,), 1e-6, max_power_w=surface.max_power_w, seed=seed),
         budget=max(AT) + 6,
-        max_power_w=surface.max_power_w,
-        tolerance=1e-6,  # to go on to the end of the budget
-        seed=seed,
-        may_look=may_look,
+        may_probe=may_look,
     )
     cost_s, made = 0.0, 0
     while (planned := strategy.ask(())) is not None and planned.block < CONFIRMING:
@@ -222,10 +221,7 @@ def by_itself(surface: Surface, noise: float, seed: int) -> Ended:
     strategy = ManyAxesSearch(
         surface.settings,
         surface.reference,
-        [surface.metric],
-        max_power_w=surface.max_power_w,
-        tolerance=TOLERANCE,
-        seed=seed,
+        Objective((surface.metric,), TOLERANCE, max_power_w=surface.max_power_w, seed=seed),
     )
     cost_s, made = 0.0, 0
     while (planned := strategy.ask(())) is not None and planned.block < CONFIRMING:

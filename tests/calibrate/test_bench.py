@@ -161,7 +161,7 @@ class TestLoading:
                 return not queue
 
         torch = types.SimpleNamespace(cuda=types.SimpleNamespace(Event=Event))
-        start_ns, end_ns = gpu_load._awaited(torch, lambda: queue.append("piece"))(5)
+        start_ns, end_ns = gpu_load._wait_for(torch, lambda: queue.append("piece"))(5)
         assert not queue
         assert end_ns > start_ns
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulewise.calibrate.gain import Drawn, fit_gains
+from joulewise.calibrate.gain import ReportedEnergy, fit_gains
 from joulewise.calibrate.wall_meter import Meter
 from joulewise.data import Unavailable
 from joulewise.record.sensor_profiles import CalibratedValue
@@ -33,7 +33,7 @@ def metered(draw, t_s, true_w, *, ahead_s=0.0, average_s=1.0, noise_w=1.0):
 
 
 def drawn(t_s, power_w, gain):
-    return Drawn(t_s, np.cumsum(power_w * gain) * (t_s[1] - t_s[0]))
+    return ReportedEnergy(t_s, np.cumsum(power_w * gain) * (t_s[1] - t_s[0]))
 
 
 def test_the_gain_lies_within_its_error():
@@ -68,7 +68,7 @@ def test_boards_that_only_move_together_are_not():
     t_s, (true_w,), _ = boards(draw, 1)
     same = drawn(t_s, true_w, 1.0)
     found = fit_gains(metered(draw, t_s, [true_w, true_w]), [same, same], SUPPLY)
-    assert all("only together" in gain.reason for gain in found.gains)
+    assert all("only along with" in gain.reason for gain in found.gains)
 
 
 def test_an_unknown_efficiency_widens_the_error():
@@ -95,7 +95,7 @@ def test_a_node_with_other_work_is_refused():
     t_s, true_w, (gain,) = boards(draw, 1)
     _, others, _ = boards(draw, 4)
     why = fit_gains(metered(draw, t_s, others), [drawn(t_s, true_w[0], gain)], SUPPLY)
-    assert "follows the GPU by only" in why.reason
+    assert "the GPU explains only" in why.reason
 
 
 def test_loads_shorter_than_the_meter_sees_are_refused():

@@ -154,7 +154,7 @@ class TestItRefuses:
         others_on_s, others_off_s = waves(12.0, 0.025, 0.4, seed=9)
         other = recorded(AMPERE, others_on_s, others_off_s)
         why = fit_sensor(replace(other, on_s=on_s, off_s=off_s), Quantity.POWER)
-        assert "follow the load by only" in why.reason
+        assert "the load explains only" in why.reason
 
     def test_values_that_change_at_every_poll(self):
         draw = np.random.default_rng(0)
@@ -166,7 +166,7 @@ class TestItRefuses:
         draw = np.random.default_rng(0)
         t_s = np.arange(0, 20, 0.001)
         changes = np.searchsorted(np.cumsum(draw.exponential(0.1, 1000)), t_s)
-        assert "no steady rhythm" in find_ticks(t_s, changes.astype(float)).reason
+        assert "not periodic" in find_ticks(t_s, changes.astype(float)).reason
 
     def test_a_reading_that_never_changes(self):
         t_s = np.arange(0, 5, 0.001)
@@ -178,4 +178,4 @@ class TestItRefuses:
     @pytest.mark.parametrize("column", [{}, {Quantity.POWER: np.full(5000, np.nan)}])
     def test_a_board_without_readings_is_not_fitted(self, column):
         recording = SensorPolls(np.arange(5000) / 1e3, column, np.array([1.0]), np.array([2.0]))
-        assert "told no power_w" in fit_sensor(recording, Quantity.POWER).reason
+        assert "reports no power_w" in fit_sensor(recording, Quantity.POWER).reason

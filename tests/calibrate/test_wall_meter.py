@@ -54,10 +54,10 @@ def test_times_and_power_are_found(tmp_path, lines, header):
     [
         ([], "readings, too few"),
         (["1,2"] * 5, "5 readings, too few"),
-        ([*rows(lambda i: i), "9,much"], "line 32: it tells no power: 'much'"),
-        ([*rows(lambda i: i), "noon,3"], "line 32: it tells no time: 'noon'"),
+        ([*rows(lambda i: i), "9,much"], "line 32: it has no power: 'much'"),
+        ([*rows(lambda i: i), "noon,3"], "line 32: it has no time: 'noon'"),
         ([*rows(lambda i: i), "9"], "line 32: it has too few columns"),
-        ([*rows(lambda i: i), "9,nan"], "line 32: it tells no power"),
+        ([*rows(lambda i: i), "9,nan"], "line 32: it has no power"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(tmp_path, lines, said):
@@ -70,7 +70,7 @@ def test_files_that_are_no_logs(tmp_path):
         read_meter(tmp_path / "nowhere.csv", AHEAD_S)
     for content, said in (
         (b"", "is empty"),
-        (b"\xff\xfe\x00", "no text"),
+        (b"\xff\xfe\x00", "not a text file"),
         (b"power\n1\n", "one col"),
     ):
         path = tmp_path / "log.csv"

@@ -17,7 +17,7 @@ from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import read_summary
 from joulewise.sweep.boards import boards
-from joulewise.sweep.runners.virtual import Virtual
+from joulewise.sweep.runners.virtual import VirtualRunner
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from joulewise.sweep.stored_sweeps import as_text, create, load
@@ -39,7 +39,7 @@ def virtual(tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
     space = resolve(ASKED, boards(ASKED, {}))
     folder = create(store, ASKED, space)
-    runner = Virtual(ASKED, space, store, folder.name)
+    runner = VirtualRunner(ASKED, space, store, folder.name)
     trial = runner.run(Planned(Setting.of({POWER_LIMIT: 200.0}), 0))
     sweep = load(folder)
     (folder / "sweep.json").write_text(as_text(replace(sweep, trials=(trial,))))

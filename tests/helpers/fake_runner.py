@@ -52,8 +52,8 @@ def failed(planned):
 class FakeRunner:
     """Each run is what ``make`` says; ``made`` has all that ended, in order."""
 
-    def __init__(self, make=trial, lanes=1):
-        self.lanes = lanes
+    def __init__(self, make=trial, slots=1):
+        self.slots = slots
         self.made = []
         self.hopeless = []
         self.stopped = threading.Event()
@@ -78,8 +78,8 @@ class FakeRunner:
 class StoredRunner(FakeRunner):
     """Notes every run that ends in a file, as a store keeps runs, and finds it there again."""
 
-    def __init__(self, folder, make=trial, lanes=1):
-        super().__init__(make, lanes)
+    def __init__(self, folder, make=trial, slots=1):
+        super().__init__(make, slots)
         self._notes = folder / "notes"
 
     def run(self, planned, hopeless=None):
@@ -124,7 +124,7 @@ class Watched:
 def go_on(folder, runner, watch=None, points=None, **more):
     """Execute the grid of the sweep in ``folder``."""
     of = asked(**more)
-    return execute(folder, Grid(points or space(), of, runner.lanes), runner, watch or Watched())
+    return execute(folder, Grid(points or space(), of, runner.slots), runner, watch or Watched())
 
 
 def main(store):

@@ -11,7 +11,8 @@ from joulewise.data.devices import Source
 from joulewise.data.energy import Energy
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned, Setting, Trial, TrialState
 from joulewise.metrics.metric import Reference, parse
-from joulewise.search.one_axis.adaptive import Adaptive
+from joulewise.search.objective import Objective
+from joulewise.search.one_axis.adaptive import OneAxisSearch
 
 LIMITS_W = tuple(float(limit_w) for limit_w in range(100, 301, 10))
 
@@ -67,15 +68,39 @@ class Board:
         )
 
 
-def searched(board: Board, *metrics: str, **options) -> tuple[Adaptive, list[Trial]]:
-    settings = board.settings
-    strategy = Adaptive(settings, settings[-1], [parse(it) for it in metrics], **options)
-    return strategy, go_on(strategy, board)
+def objective(*metrics: str, **options) -> Objective:
+    return Objective(tuple(parse(metric) for metric in metrics), **options)
 
 
-def go_on(strategy: Adaptive, board: Board, told: Sequence[Trial] = ()) -> list[Trial]:
-    """Told of what is known already, asked until there is no more."""
-    trials = list(told)
+def make_search(
+    settings: Sequence[Setting],
+    *metrics: str,
+    budget: int | None = None,
+    slots: int = 1,
+    warm_up: int = 0,
+    **options,
+) -> OneAxisSearch:
+    """A search with the highest setting as its reference; ``options`` are the objective's."""
+    return OneAxisSearch(
+        settings,
+        settings[-1],
+        objective(*metrics, **options),
+        budget=budget,
+        slots=slots,
+        warm_up=warm_up,
+    )
+
+
+def run_search(board: Board, *metrics: str, **options) -> tuple[OneAxisSearch, list[Trial]]:
+    strategy = make_search(board.settings, *metrics, **options)
+    return strategy, finish_search(strategy, board)
+
+
+def finish_search(
+    strategy: OneAxisSearch, board: Board, earlier: Sequence[Trial] = ()
+) -> list[Trial]:
+    """Tell a search of earlier trials, and run it to its end."""
+    trials = list(earlier)
     for trial in trials:
         strategy.tell(trial)
     while planned := strategy.ask(()):

@@ -50,7 +50,7 @@ def test_they_load_next_to_nothing_until_they_are_needed(tmp_path):
         [sys.executable, "-c", show], capture_output=True, text=True, check=True
     ).stdout.split()
     ours = {name for name in with_them - set(bare) if name.startswith("_joulewise")}
-    assert ours == {"_joulewise_hooks", "_joulewise_hooks.waking"}
+    assert ours == {"_joulewise_hooks", "_joulewise_hooks.import_hook"}
     assert not {"typing", "threading", "struct"} & (with_them - set(bare))
 
 

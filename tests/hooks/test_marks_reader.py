@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from joulewise.data import Caution
 from joulewise.hooks.marks import MAGIC, MARK_FORM, NONE, RECORD_BYTES, WHOLE, Marks
-from joulewise.hooks.ranks import place
+from joulewise.hooks.ranks import find_rank
 from joulewise.store.spans import SpanFollower, read_spans
 
 
@@ -123,7 +123,7 @@ def test_processes_that_have_nothing_to_do_with_each_other_stay_apart(run):
     ],
 )
 def test_a_rank_is_what_the_launcher_says(environ, expected):
-    assert place(environ)[:3] == expected
+    assert find_rank(environ)[:3] == expected
 
 
 def test_what_is_told_counts_before_what_is_guessed(run):

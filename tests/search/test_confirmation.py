@@ -12,7 +12,8 @@ from joulewise.data.devices import Source
 from joulewise.data.energy import Energy
 from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, Setting, Trial, TrialState
 from joulewise.metrics.boundary import View
-from joulewise.search.confirmation import confirmed
+from joulewise.search.confirmation import confirm
+from joulewise.search.objective import trial_key
 
 CHOSEN, OTHER, REFERENCE = (Setting.of({POWER_LIMIT: limit_w}) for limit_w in (150.0, 200.0, 300.0))
 LEVELS = {CHOSEN: 0.8, OTHER: 0.9, REFERENCE: 1.0}
@@ -32,8 +33,7 @@ def made(setting, block, off=0.0, *, gpu="0", look_s=None):
 
 
 def stated(*trials):
-    told = {(it.setting, it.block, it.look_s): it for it in trials}
-    return confirmed(CHOSEN, REFERENCE, told, View())
+    return confirm(CHOSEN, REFERENCE, {trial_key(trial): trial for trial in trials}, View())
 
 
 def searched(draw_off):
@@ -43,7 +43,7 @@ def searched(draw_off):
     return [made(it, block, draw_off(it)) for block, it in [*enumerate(explored), *pairs]]
 
 
-def test_the_mean_is_that_of_the_pairs_and_the_width_that_of_all_runs():
+def test_interval_has_the_mean_of_pairs_and_the_width_of_all_runs():
     offs = (0.03, -0.03, 0.03, -0.03)
     explored = [made(REFERENCE, block, off) for block, off in enumerate(offs)]
     pairs = [made(it, CONFIRMING + pair) for pair in range(2) for it in (CHOSEN, REFERENCE)]
@@ -58,7 +58,7 @@ def test_the_mean_is_that_of_the_pairs_and_the_width_that_of_all_runs():
 @pytest.mark.parametrize(
     "kind", ["alike", "heavy-tailed", "larger at low limits", "larger at high limits"]
 )
-def test_the_interval_holds_the_truth_as_often_as_it_says(kind):
+def test_interval_has_its_nominal_coverage(kind):
     draw = random.Random(1)
 
     def off(setting):
@@ -76,7 +76,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(kind):
     assert 0.925 <= share <= 0.985
 
 
-def test_boards_that_differ_are_not_taken_for_noise():
+def test_difference_between_boards_is_not_noise():
     apart = {"0": 0.0, "1": 0.3}
     pairs = [
         made(it, CONFIRMING + number, off, gpu=gpu)
@@ -90,7 +90,7 @@ def test_boards_that_differ_are_not_taken_for_noise():
     assert said["high"] - said["low"] < 1e-6
 
 
-def test_looks_have_no_say_in_how_far_whole_runs_scatter():
+def test_probes_do_not_count_in_the_residual_variance():
     pairs = [made(it, CONFIRMING + pair) for pair in range(2) for it in (CHOSEN, REFERENCE)]
     looks = [made(REFERENCE, block, 0.5 * block, look_s=10.0) for block in range(4)]
     assert stated(*pairs, *looks) == stated(*pairs)

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK
 from joulewise.errors import NotSupportedError, OutOfRangeError, UsageError
-from joulewise.sweep.axes import MOST, clocks, limits, nearest, words, written
+from joulewise.sweep.axes import (
+    MOST,
+    format_values,
+    nearest,
+    parse_clocks,
+    parse_limits,
+    parse_words,
+)
 from joulewise.sweep.boards import TargetBoard, simulated
 
 (V100,) = simulated("v100")
@@ -20,7 +27,7 @@ PACKAGE = TargetBoard("cpu0", "package-0", "a CPU", lowest_w=20, default_w=65, h
 
 
 def watts(text, board=V100):
-    return list(limits(POWER_LIMIT, text, board).values)
+    return list(parse_limits(POWER_LIMIT, text, board).values)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +65,8 @@ def test_full_is_the_boards_range_in_steps_of_5_w_with_both_ends():
 
 
 def test_full_of_a_package_ends_at_the_limit_that_it_has():
-    assert limits(CPU_LIMIT, "full", PACKAGE).values == (*range(20, 65, 5), 65)
-    assert limits(CPU_LIMIT, "50%,100", PACKAGE).values == (32.5, 100)
+    assert parse_limits(CPU_LIMIT, "full", PACKAGE).values == (*range(20, 65, 5), 65)
+    assert parse_limits(CPU_LIMIT, "50%,100", PACKAGE).values == (32.5, 100)
 
 
 @pytest.mark.parametrize(
@@ -71,25 +78,25 @@ def test_full_of_a_package_ends_at_the_limit_that_it_has():
         ("150,", "an empty value"),
         ("150:300:0", "a step of 0"),
         ("150:300:-5", "a step of -5"),
-        ("300:150:5", "goes down"),
-        ("150:300", "no range"),
-        ("150:300:5:5", "no range"),
-        ("50%:100%:5", "no range"),
-        ("150::5", "'' is no power limit"),
-        ("nan", "'nan' is no power limit"),
-        ("inf", "'inf' is no power limit"),
-        ("150:nan:5", "'nan' is no power limit"),
-        ("150 MHz", "no power limit"),
-        ("much", "no power limit"),
-        ("\N{FULLWIDTH DIGIT ONE}50", "no power limit"),
+        ("300:150:5", "ends below its start"),
+        ("150:300", "not a range"),
+        ("150:300:5:5", "not a range"),
+        ("50%:100%:5", "not a range"),
+        ("150::5", "'' is not a valid power limit"),
+        ("nan", "'nan' is not a valid power limit"),
+        ("inf", "'inf' is not a valid power limit"),
+        ("150:nan:5", "'nan' is not a valid power limit"),
+        ("150 MHz", "not a valid power limit"),
+        ("much", "not a valid power limit"),
+        ("\N{FULLWIDTH DIGIT ONE}50", "not a valid power limit"),
         ("150:300:0.001", "more than 100,000 values"),
         ("150:300:1e-15", "more than 100,000 values"),
-        ("150:300:1e-99", "nothing takes"),
-        ("1e300", "nothing takes"),
+        ("150:300:1e-99", "too large or small"),
+        ("1e300", "too large or small"),
         ("9" * 5000, "the number is too large"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(text, says):
+def test_invalid_limits_are_refused(text, says):
     with pytest.raises(UsageError, match=re.escape(says)) as refused:
         watts(text)
     assert refused.value.hint
@@ -105,30 +112,30 @@ def test_a_limit_out_of_range_is_refused_with_the_range():
         watts("-150")
 
 
-def test_a_board_that_cannot_be_limited_or_locked_says_so():
+def test_board_without_controls_is_refused():
     bare = TargetBoard("gpu0", "GPU-0", "bare")
-    with pytest.raises(NotSupportedError, match="gpu0 has no power limit to set"):
+    with pytest.raises(NotSupportedError, match="the power limit of gpu0 cannot be set"):
         watts("150", bare)
-    with pytest.raises(NotSupportedError, match="gpu0 cannot lock its memory clock"):
-        clocks(MEM_CLOCK, "877", V100)
+    with pytest.raises(NotSupportedError, match="the memory clock of gpu0 cannot be locked"):
+        parse_clocks(MEM_CLOCK, "877", V100)
 
 
-def test_clocks_go_to_the_nearest_that_the_board_takes_once_each_and_say_so():
-    axis = clocks(SM_CLOCK, "1200, 1201 MHz, 1206,1530", V100)
+def test_clocks_are_rounded_with_a_note():
+    axis = parse_clocks(SM_CLOCK, "1200, 1201 MHz, 1206,1530", V100)
     assert axis.values == (1200, 1207, 1530)
     assert axis.notes == (
         "SM clock 1201 MHz becomes 1200 MHz, the nearest that gpu0 takes",
         "SM clock 1206 MHz becomes 1207 MHz, the nearest that gpu0 takes",
-        "SM clock: 1 of 4 values stood twice",
+        "SM clock: 1 of 4 values were given twice",
     )
 
 
-def test_a_clock_as_near_to_two_goes_to_the_lower():
+def test_clock_between_two_is_rounded_down():
     assert nearest(15, [10, 20]) == 10
 
 
 def test_clocks_may_be_unlocked_and_full_is_some_of_many_with_both_ends():
-    axis = clocks(SM_CLOCK, "full,unlocked", V100)
+    axis = parse_clocks(SM_CLOCK, "full,unlocked", V100)
     *locked, unlocked = axis.values
     assert unlocked is None
     assert len(locked) == 16
@@ -136,7 +143,7 @@ def test_clocks_may_be_unlocked_and_full_is_some_of_many_with_both_ends():
     assert set(locked) <= set(V100.sm_clocks_mhz)
     gaps = [high - low for low, high in pairwise(locked)]
     assert max(gaps) - min(gaps) <= 15
-    assert clocks(MEM_CLOCK, "full", A100).values == (1215,)
+    assert parse_clocks(MEM_CLOCK, "full", A100).values == (1215,)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +151,14 @@ def test_clocks_may_be_unlocked_and_full_is_some_of_many_with_both_ends():
     [
         ("100", "gpu0's SM clock cannot be 100 MHz"),
         ("1531", "gpu0's SM clock cannot be 1531 MHz"),
-        ("80%", "'80%' is no SM clock"),
-        ("1200 W", "'1200 W' is no SM clock"),
-        ("locked", "'locked' is no SM clock"),
+        ("80%", "'80%' is not a valid SM clock"),
+        ("1200 W", "'1200 W' is not a valid SM clock"),
+        ("locked", "'locked' is not a valid SM clock"),
     ],
 )
-def test_a_clock_that_is_none_is_refused(text, says):
+def test_invalid_clocks_are_refused(text, says):
     with pytest.raises(UsageError, match=says):
-        clocks(SM_CLOCK, text, V100)
+        parse_clocks(SM_CLOCK, text, V100)
 
 
 @pytest.mark.parametrize(
@@ -178,26 +185,26 @@ def test_a_clock_that_is_none_is_refused(text, says):
     ],
 )
 def test_words_stay_as_written_and_numbers_may_be_ranges(text, values):
-    assert words("x", text).values == values
+    assert parse_words("x", text).values == values
 
 
 @pytest.mark.parametrize("text", ["", ",", "32,,64", "32, ,64", '"a"b', '"a,b', "1:5:0", "5:1:1"])
-def test_words_that_cannot_be_meant_are_refused(text):
+def test_invalid_words_are_refused(text):
     with pytest.raises(UsageError):
-        words("x", text)
+        parse_words("x", text)
 
 
 def test_an_axis_ends_at_so_many_values():
-    assert len(words("x", f"1:{MOST}:1").values) == MOST
+    assert len(parse_words("x", f"1:{MOST}:1").values) == MOST
     with pytest.raises(UsageError, match="more than"):
-        words("x", f"1:{MOST}:1,0")
+        parse_words("x", f"1:{MOST}:1,0")
     with pytest.raises(UsageError, match="more than"):
-        words("x", f"0:{10 * MOST}:1")
+        parse_words("x", f"0:{10 * MOST}:1")
 
 
 @given(st.lists(st.text(), min_size=1))
-def test_what_is_written_down_reads_as_it_was(values):
-    assert words("x", written(values)).values == tuple(dict.fromkeys(values))
+def test_formatted_values_parse_to_the_same(values):
+    assert parse_words("x", format_values(values)).values == tuple(dict.fromkeys(values))
 
 
 NUMBERS = st.decimals(-1000, 1000, allow_nan=False, places=3)
@@ -206,7 +213,7 @@ NUMBERS = st.decimals(-1000, 1000, allow_nan=False, places=3)
 @given(NUMBERS, NUMBERS, st.decimals("0.5", 500, places=2))
 def test_a_range_has_both_ends_and_even_steps(one, other, step):
     first, last = sorted((one, other))
-    values = [Decimal(word) for word in words("x", f"{first}:{last}:{step}").values]
+    values = [Decimal(word) for word in parse_words("x", f"{first}:{last}:{step}").values]
     assert values[0] == first
     assert values[-1] == last
     gaps = [high - low for low, high in pairwise(values)]

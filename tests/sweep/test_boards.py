@@ -12,14 +12,14 @@ from joulewise.errors import DeviceError, UsageError
 from joulewise.session import find_gpus
 from joulewise.session.find_gpus import Found, FoundCpu, FoundGpu
 from joulewise.simulate.boards import BOARDS
-from joulewise.sweep.boards import TargetBoard, boards, here, simulated
+from joulewise.sweep.boards import TargetBoard, boards, find_boards, simulated
 from joulewise.sweep.spec import SweepSpec
 
 SHOWS = """
 import json, os, sys
 from dataclasses import asdict
-from joulewise.sweep.boards import here
-print(json.dumps([asdict(board) for board in here(json.loads(sys.argv[1]), os.environ)]))
+from joulewise.sweep.boards import find_boards
+print(json.dumps([asdict(board) for board in find_boards(json.loads(sys.argv[1]), os.environ)]))
 """
 
 
@@ -85,14 +85,14 @@ PACKAGE = FoundCpu("cpu0", "package-0", "a CPU", now_w=65.0, lowest_w=20.0, high
 
 def test_packages_are_boards_at_the_limit_that_they_have(found):
     found(FoundGpu("gpu0", "GPU-0", visible=False), PACKAGE)
-    assert here((), {}) == (TargetBoard("cpu0", "package-0", "a CPU", 20.0, 65.0, 4095.0),)
-    assert not here((), {})[0].is_gpu
+    assert find_boards((), {}) == (TargetBoard("cpu0", "package-0", "a CPU", 20.0, 65.0, 4095.0),)
+    assert not find_boards((), {})[0].is_gpu
     with pytest.raises(UsageError, match="there is no gpu1") as error:
-        here((1,), {})
+        find_boards((1,), {})
     assert error.value.hint == "there is gpu0"
 
 
-def test_without_knobs_to_turn_a_driver_that_hangs_is_no_hindrance(found):
+def test_hanging_driver_is_ignored_without_controls(found):
     found(None)
     assert boards(SweepSpec(axes={"b": "1,2"}), {}) == ()
     with pytest.raises(DeviceError, match="do not answer"):

@@ -57,7 +57,7 @@ def test_a_constraint_holds_or_not(text, is_allowed):
         ("+".join(["1"] * 600) + " == 1", "too long"),
     ],
 )
-def test_an_invalid_constraint_is_refused(text, says):
+def test_invalid_constraints_are_refused(text, says):
     with pytest.raises(UsageError, match=says) as refused:
         constraint(text, VALUES)
     assert refused.value.hint
@@ -67,7 +67,7 @@ def test_an_invalid_constraint_is_refused(text, says):
     "text",
     ["optimizer > 3", "optimizer * 99999999 == 'a'", "batch_size / 0 == 1", "-optimizer < 1"],
 )
-def test_a_constraint_that_cannot_be_evaluated_names_the_point(text):
+def test_error_of_a_constraint_names_the_point(text):
     holds = constraint(text, VALUES)
     with pytest.raises(UsageError, match=r"cannot be evaluated at .*optimizer = 'adam'"):
         holds(VALUES)

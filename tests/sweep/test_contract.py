@@ -130,5 +130,5 @@ def without(name):
     ],
 )
 def test_what_is_no_sweep_is_refused(told):
-    with pytest.raises(ValueError, match=r"no sweep|odd"):
+    with pytest.raises(ValueError, match=r"not a sweep|odd"):
         from_json(told)

@@ -42,13 +42,13 @@ def test_every_row_is_a_run_of_its_setting(table):
     }
 
 
-def test_blocks_and_energies_may_be_told(table):
+def test_columns_for_blocks_and_energies_are_read(table):
     sweep = read_table(table("block,a,time_s,energy_j\n3,x,1,7\n4,x,2,8\n"))
     assert [(t.block, t.energy["gpu"].value) for t in sweep.trials] == [(3, 7), (4, 8)]
     assert sweep.limits_w is None
 
 
-def test_samples_and_epochs_are_no_settings(table):
+def test_samples_and_epochs_are_not_settings(table):
     text = "power_limit_w,samples,epochs,time_s,energy_j\n300,32000,2,100,900\n150,,,120,700\n"
     first, second = read_table(table(text)).trials
     assert first.setting.as_json() == {"power_limit_w": 300.0}
@@ -67,9 +67,9 @@ def test_the_reference_may_be_named(table):
     [
         ("", {}, "has no rows"),
         ("lr,time_s,energy_j\n", {}, "has no rows"),
-        ("lr,energy_j\n1,1\n", {}, "is no table of runs"),
-        ("lr,time_s\n1,1\n", {}, "is no table of runs"),
-        ("time_s,energy_j\n1,1\n", {}, "is no table of runs"),
+        ("lr,energy_j\n1,1\n", {}, "is not a table of runs"),
+        ("lr,time_s\n1,1\n", {}, "is not a table of runs"),
+        ("time_s,energy_j\n1,1\n", {}, "is not a table of runs"),
         (
             "lr,time_s,energy_j\n1,0,1\n",
             {},
@@ -106,15 +106,15 @@ def test_the_reference_may_be_named(table):
         ("lr,time_s,energy_j\n1,1,1\n", {"b": "3"}, "has no column b"),
     ],
 )
-def test_what_is_no_table_is_refused_with_the_place(table, text, reference, said):
+def test_invalid_table_is_refused_with_its_line(table, text, reference, said):
     with pytest.raises(UsageError, match=said):
         read_table(table(text), reference)
 
 
-def test_what_cannot_be_read_is_refused(tmp_path):
+def test_unreadable_file_is_refused(tmp_path):
     (tmp_path / "other.csv").write_bytes(b"\xff\xfe\x00")
     for name in ("none.csv", "other.csv"):
-        with pytest.raises(UsageError, match=r"cannot read|is no CSV"):
+        with pytest.raises(UsageError, match=r"cannot read|is not a CSV"):
             read_table(tmp_path / name)
 
 

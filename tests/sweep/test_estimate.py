@@ -25,7 +25,7 @@ from joulewise.store.runs import new_run
 from joulewise.sweep.boards import simulated
 from joulewise.sweep.estimate import estimate
 from joulewise.sweep.grid import Grid
-from joulewise.sweep.runners.virtual import Virtual
+from joulewise.sweep.runners.virtual import VirtualRunner
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.processes import JOULEWISE
@@ -73,20 +73,20 @@ def test_epochs_of_a_simulated_workload_count():
 def test_a_workload_like_a_runs_takes_about_what_that_run_took(tmp_path):
     asked = SweepSpec(axes={POWER_LIMIT: "300"}, simulated=SimulationSpec("v100", "resnet50"))
     space = resolve(asked, V100)
-    made = Virtual(asked, space, tmp_path, "once").run(Planned(space.reference, 0))
+    made = VirtualRunner(asked, space, tmp_path, "once").run(Planned(space.reference, 0))
     like = replace(asked, simulated=SimulationSpec("v100", like=made.run))
     told = estimate(like, resolve(like, V100), tmp_path)
     assert told.time_s == pytest.approx(5 * made.time_s, rel=0.03)
     assert told.energy_j == pytest.approx(5 * made.energy["gpu"].value, rel=0.1)
     other = replace(like, axes={"batch_size": "64"})
-    with pytest.raises(UsageError, match="tells nothing of other batch sizes"):
+    with pytest.raises(UsageError, match="cannot predict other batch sizes"):
         estimate(other, resolve(other, V100), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("lanes", "repeat", "warm_up"), [(1, 5, 0), (2, 5, 1), (4, 2, 3), (3, 3, 0)]
 )
-def test_runs_are_those_of_the_plan_and_lanes_share_them(lanes, repeat, warm_up):
+def test_runs_are_those_of_the_grid_shared_by_slots(lanes, repeat, warm_up):
     asked = replace(SIM, repeat=repeat, warm_up=warm_up)
     space = resolve(asked, V100)
     told = estimate(asked, space, NOWHERE, lanes=lanes)
@@ -105,7 +105,7 @@ def test_a_search_makes_as_many_runs_as_it_says():
     assert told.time_s == pytest.approx(whole.time_s * 3 / 40)
 
 
-def test_without_earlier_runs_nothing_is_made_up(tmp_path):
+def test_estimate_without_earlier_runs_is_unknown(tmp_path):
     told = estimate(COMMAND, resolve(COMMAND, V100), tmp_path)
     assert (told.runs, told.time_s, told.most_s, told.energy_j, told.price) == (20, *[None] * 4)
     assert told.basis.source == "no earlier run of this command is in the store"
@@ -210,12 +210,12 @@ def test_a_locked_clock_is_another_setting(tmp_path, made):
         {"commands": ()},
     ],
 )
-def test_what_was_another_run_does_not_count(tmp_path, made, other):
+def test_runs_of_other_commands_do_not_count(tmp_path, made, other):
     made(80, 8000, **other)
     assert not estimate(COMMAND, resolve(COMMAND, V100), tmp_path).basis.amounts
 
 
-def test_energy_that_nobody_measured_is_not_told(tmp_path, made):
+def test_unmeasured_energy_is_unknown(tmp_path, made):
     made(80, None)
     told = estimate(COMMAND, resolve(COMMAND, V100), tmp_path, price_per_kwh=0.3)
     assert told.time_s == pytest.approx(20 * 80)

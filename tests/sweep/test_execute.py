@@ -13,7 +13,8 @@ import pytest
 from joulewise.data import Source
 from joulewise.data.sweeps import WARM_UP, Planned, TrialState
 from joulewise.errors import JoulewiseError
-from joulewise.sweep.execute import execute, identity
+from joulewise.search.objective import trial_key
+from joulewise.sweep.execute import execute
 from joulewise.sweep.grid import Grid
 from joulewise.sweep.stored_sweeps import FILE, create, load
 from tests.helpers.fake_runner import (
@@ -86,7 +87,7 @@ class TestFailures:
         sweep = go_on(begun(tmp_path), FakeRunner(made))
         assert {(each.state, each.attempts) for each in sweep.trials} == {(TrialState.DONE, 2)}
 
-    def test_a_fault_of_ours_ends_the_sweep_and_loses_nothing(self, tmp_path):
+    def test_internal_error_ends_the_sweep_without_losses(self, tmp_path):
         folder = begun(tmp_path)
 
         def made(planned):
@@ -100,7 +101,7 @@ class TestFailures:
         assert runner.stopped.is_set()
         assert (len(load(folder).trials), load(folder).state) == (3, "interrupted")
 
-    def test_so_does_one_of_who_watches(self, tmp_path):
+    def test_error_of_the_observer_ends_the_sweep_without_losses(self, tmp_path):
         class Odd(Watched):
             def started(self, planned):
                 super().started(planned)
@@ -115,7 +116,7 @@ class TestFailures:
 
 
 class TestLanes:
-    def test_work_at_once_and_each_at_one_run(self, tmp_path):
+    def test_slots_work_at_once_with_one_run_each(self, tmp_path):
         both = threading.Barrier(2)
         at_work = Counter()
 
@@ -126,11 +127,11 @@ class TestLanes:
             at_work[planned.lane] -= 1
             return trial(planned)
 
-        sweep = go_on(begun(tmp_path), FakeRunner(made, lanes=2))
+        sweep = go_on(begun(tmp_path), FakeRunner(made, slots=2))
         assert pairs(sweep.trials) == Counter(ALL)
         assert {each.block: each.lane for each in sweep.trials} == {0: 0, 1: 1}
 
-    def test_what_is_for_a_busy_lane_waits(self, tmp_path):
+    def test_run_for_a_busy_slot_waits(self, tmp_path):
         """A strategy need not know of lanes."""
 
         class OneAtATime(Watched):
@@ -151,21 +152,21 @@ class TestLanes:
             def tell(self, trial):
                 pass
 
-        sweep = execute(begun(tmp_path), OneLane(), FakeRunner(lanes=3), OneAtATime())
+        sweep = execute(begun(tmp_path), OneLane(), FakeRunner(slots=3), OneAtATime())
         assert len(sweep.trials) == 5
 
     def test_a_failure_in_one_does_not_stop_the_other(self, tmp_path):
         def made(planned):
             return failed(planned) if planned.lane else trial(planned)
 
-        sweep = go_on(begun(tmp_path), FakeRunner(made, lanes=2))
+        sweep = go_on(begun(tmp_path), FakeRunner(made, slots=2))
         assert Counter(each.state for each in sweep.trials) == {
             TrialState.DONE: 3,
             TrialState.FAILED: 3,
         }
 
 
-def test_what_must_be_too_slow_is_recorded_and_never_made(tmp_path):
+def test_too_slow_settings_are_skipped_and_recorded(tmp_path):
     of = {"max_slowdown": 1.2, "repeat": 3}
     points = space(100.0, 150.0, 200.0, 250.0)
 
@@ -183,13 +184,13 @@ def test_what_must_be_too_slow_is_recorded_and_never_made(tmp_path):
     assert {each.setting for each in skipped} == {setting(100.0)}
     assert {each.block for each in skipped} >= {1, 2}
     assert "no faster than 150 W, which took 1.3 times" in skipped[-1].reason
-    assert not {identity(each) for each in skipped} & {identity(each) for each in runner.made}
+    assert not {trial_key(each) for each in skipped} & {trial_key(each) for each in runner.made}
     assert watch.left[-1] == 0
     # Of settings that are past it one at least is repeated: on its mean the others' lot depends.
     assert sum(limit(planned) == 150 for planned in runner.made) == 3
 
 
-def test_hopeless_runs_may_be_ended_where_that_is_asked(tmp_path):
+def test_hopeless_runs_are_ended_on_request(tmp_path):
     folder, runner = begun(tmp_path), FakeRunner()
     execute(folder, Grid(space(), asked()), runner, Watched(), stop_hopeless=True)
     hopeless = {made.setting: each for made, each in zip(runner.made, runner.hopeless, strict=True)}
@@ -218,7 +219,7 @@ class TestAgain:
             go_on(folder, FakeRunner(made), **more)
 
     @pytest.mark.parametrize("after", range(6))
-    def test_makes_exactly_what_is_missing(self, tmp_path, after):
+    def test_resumed_sweep_makes_exactly_the_missing_runs(self, tmp_path, after):
         folder = begun(tmp_path)
         self.cut(folder, after)
         runner, watch = FakeRunner(), Watched()
@@ -236,7 +237,7 @@ class TestAgain:
         assert sorted(each.attempts for each in sweep.trials) == [2, 2, 2, 2, 3, 3]
         assert len(runner.made) == 2 + 4 * 2
 
-    def test_and_is_done_if_it_succeeds_then(self, tmp_path):
+    def test_retried_run_that_succeeds_is_done(self, tmp_path):
         folder = begun(tmp_path)
         self.cut(folder, 2, failed)
         sweep = go_on(folder, FakeRunner())
@@ -272,10 +273,10 @@ class TestAgain:
                 self.told = []
 
             def ask(self, busy):
-                known = {identity(each) for each in (*self.told, *busy)}
+                known = {trial_key(each) for each in (*self.told, *busy)}
                 free = set(range(lanes)) - {each.lane for each in busy}
                 for lane, block in ((lane, lane + lanes * k) for k in range(3) for lane in free):
-                    if identity(planned := Planned(setting(150.0), block, lane)) not in known:
+                    if trial_key(planned := Planned(setting(150.0), block, lane)) not in known:
                         return planned
                 return None
 
@@ -285,16 +286,16 @@ class TestAgain:
         folder = begun(tmp_path)
         other = Planned(setting(250.0), 7, lane=lanes + 1)  # of a time with more lanes
         go = FakeRunner(failed)
-        go.lanes = lanes + 2
+        go.slots = lanes + 2
 
         class Once(Asking):
             def ask(self, busy):
                 return None if busy or self.told else other
 
         execute(folder, Once(), go, Watched())
-        strategy, runner = Asking(), FakeRunner(lanes=lanes)
+        strategy, runner = Asking(), FakeRunner(slots=lanes)
         sweep = execute(folder, strategy, runner, Watched())
-        assert identity(other) in {identity(each) for each in runner.made[:lanes]}
+        assert trial_key(other) in {trial_key(each) for each in runner.made[:lanes]}
         assert len(runner.made) == 1 + 3 * lanes
         assert {each.state for each in sweep.trials} == {TrialState.DONE}
 
@@ -331,7 +332,7 @@ class TestAgain:
         assert go_on(folder, runner) == done
         assert runner.made == []
 
-    def test_what_failed_in_the_store_is_not_adopted(self, tmp_path):
+    def test_failed_run_in_the_store_is_not_adopted(self, tmp_path):
         class Found(FakeRunner):
             def adopt(self, planned):
                 return failed(planned)
@@ -343,7 +344,7 @@ class TestAgain:
         assert len(runner.made) == 1
 
     @pytest.mark.parametrize("later", [True, False])
-    def test_what_was_told_to_have_failed_is_not_adopted_for_done(self, tmp_path, later):
+    def test_run_known_as_failed_is_not_adopted(self, tmp_path, later):
         """As one that took too long and yet ended well; another one after it may be."""
 
         class Found(FakeRunner):
@@ -379,7 +380,7 @@ class TestFullDisk:
         monkeypatch.setattr(execute, "replace_file", replaced)
         return full
 
-    def test_what_was_not_written_is_with_the_next(self, tmp_path, disk):
+    def test_unwritten_trials_are_written_with_the_next(self, tmp_path, disk):
         def filled(_):
             {1: disk.add, 4: disk.discard}.get(len(watch.ended_ones), lambda _: None)("full")
             counts.append((len(watch.ended_ones), len(load(folder).trials)))
@@ -390,13 +391,13 @@ class TestFullDisk:
         assert counts == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 5), (6, 6)]
         assert load(folder) == sweep
         (line,) = watch.lines
-        assert "cannot be written: No space left on device" in line
+        assert "sweep.json: No space left on device" in line
 
-    def test_to_the_end_is_a_failure_of_ours(self, tmp_path, disk):
+    def test_unwritable_file_at_the_end_is_an_error(self, tmp_path, disk):
         folder, runner = begun(tmp_path), FakeRunner()
         disk.add("full")
         watch = Watched()
-        with pytest.raises(JoulewiseError, match="cannot be written") as caught:
+        with pytest.raises(JoulewiseError, match="cannot write") as caught:
             go_on(folder, runner, watch)
         assert caught.value.exit_status == 125
         assert len(runner.made) == 6
@@ -404,7 +405,7 @@ class TestFullDisk:
         assert load(folder).trials == ()
 
 
-def test_in_virtual_time_not_every_run_is_worth_a_write(tmp_path, monkeypatch):
+def test_virtual_sweep_is_not_saved_after_every_run(tmp_path, monkeypatch):
     from joulewise.sweep import execute
 
     folder, writes = begun(tmp_path), []

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from joulewise.data import Energy, Source
 from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, Setting, Sweep, TrialState
-from joulewise.sweep.execute import is_beaten, too_slow
+from joulewise.sweep.execute import is_dominated, reason_to_skip
 from tests.helpers.fake_runner import setting, trial
 
 REFERENCE = Setting.of({"power_limit_w": 250.0, "sm_clock_mhz": None, "batch_size": "32"})
@@ -26,7 +26,7 @@ def sweep_of(*trials, reference=REFERENCE):
 
 
 def is_skipped(one, *trials, **more):
-    return bool(too_slow(Planned(one, 1, **more), sweep_of(*trials), 1.2))
+    return bool(reason_to_skip(Planned(one, 1, **more), sweep_of(*trials), 1.2))
 
 
 class TestTooSlow:
@@ -78,13 +78,13 @@ class TestTooSlow:
         more = {"time_s": 13, **more}
         assert not is_skipped(at(150.0), ran(REFERENCE, 10), ran(at(200.0), **more))
 
-    def test_a_look_and_a_warm_up_are_never_skipped(self):
+    def test_probes_and_warm_up_runs_are_never_skipped(self):
         assert not is_skipped(at(150.0, 1200.0), *self.SLOW, look_s=5.0)
         warm_up = Planned(at(150.0, 1200.0), WARM_UP)
-        assert not too_slow(warm_up, sweep_of(*self.SLOW), 1.2)
+        assert not reason_to_skip(warm_up, sweep_of(*self.SLOW), 1.2)
 
     def test_says_than_which(self):
-        reason = too_slow(Planned(at(150.0, 1200.0), 1), sweep_of(*self.SLOW), 1.2)
+        reason = reason_to_skip(Planned(at(150.0, 1200.0), 1), sweep_of(*self.SLOW), 1.2)
         setting_s = "200 W, SM 1200 MHz, batch_size 32"
         assert reason == f"no faster than {setting_s}, which took 1.25 times as long"
 
@@ -101,7 +101,7 @@ class TestTooSlow:
         sweep = sweep_of(ran(REFERENCE, 10), *trials)
         above = [time_s for each, time_s in known.items() if each > limit_w]
         expected = limit_w != 250 and any(time_s / 10 > most for time_s in above)
-        assert bool(too_slow(Planned(at(limit_w), 0), sweep, most)) is expected
+        assert bool(reason_to_skip(Planned(at(limit_w), 0), sweep, most)) is expected
 
 
 class TestBeaten:
@@ -109,7 +109,7 @@ class TestBeaten:
         planned = Planned(setting(one), more.pop("block", 1), **more)
         joules = {"gpu": gpu_j} | ({"rest": rest_j} if rest_j is not None else {})
         sweep = sweep_of(*trials, reference=setting(250.0))
-        return is_beaten(planned, time_s, joules, sweep)
+        return is_dominated(planned, time_s, joules, sweep)
 
     def test_by_the_means_of_another_in_both(self):
         others = [ran(setting(200.0), 10, gpu_j=100), ran(setting(200.0), 12, 1, gpu_j=120)]

@@ -6,7 +6,7 @@ import pytest
 
 from joulewise.errors import HeldError
 from joulewise.sweep.boards import TargetBoard
-from joulewise.sweep.lock import having
+from joulewise.sweep.lock import reserve_gpus
 from tests.helpers.simulated_sweeps import simulated
 
 GPUS = [TargetBoard("gpu0", "GPU-0/1", "V100"), TargetBoard("gpu1", "GPU-2", "V100")]
@@ -15,7 +15,7 @@ TWO = """
 import os, subprocess, sys
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.lifecycle import gpus_of, prepare
-from joulewise.sweep.lock import having
+from joulewise.sweep.lock import reserve_gpus
 
 def sweep(*more):
     command = [sys.executable, "-m", "joulewise", "--store", "runs", "sweep", "--repeat=1", *more]
@@ -24,7 +24,7 @@ def sweep(*more):
 train = "--", sys.executable, "train.py", "1"
 if os.fork() == 0:
     asked = SweepSpec(train[1:], {"power_limit_w": "200,300"}, gpus=(0,))
-    with having(gpus_of([prepare(asked)])):
+    with reserve_gpus(gpus_of([prepare(asked)])):
         refused = sweep("--power-limit=200,300", *train)
         assert refused.returncode == 125, refused.stderr
         assert f"gpu0 is used by a sweep that is run by process {os.getpid()} on" in refused.stderr
@@ -46,19 +46,22 @@ def state(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("state")
-def test_they_are_had_by_one_at_a_time_and_free_again_afterwards():
-    with having(GPUS[1:]):
-        with pytest.raises(HeldError, match=rf"gpu1 .* by process {os.getpid()} on "), having(GPUS):
+def test_gpus_are_reserved_by_one_sweep_at_a_time():
+    with reserve_gpus(GPUS[1:]):
+        with (
+            pytest.raises(HeldError, match=rf"gpu1 .* by process {os.getpid()} on "),
+            reserve_gpus(GPUS),
+        ):
             pass
-        with having(GPUS[:1]):
+        with reserve_gpus(GPUS[:1]):
             pass
-    with having(GPUS):
+    with reserve_gpus(GPUS):
         pass
 
 
 def test_where_nothing_can_be_written_a_sweep_goes_on(state):
     state.write_text("in the way")
-    with having(GPUS):
+    with reserve_gpus(GPUS):
         pass
 
 

@@ -61,7 +61,7 @@ def test_the_order_follows_from_the_seed_and_differs_from_block_to_block():
     assert tuple(orders[0]) != space.settings
 
 
-def test_every_place_in_a_block_is_as_likely_for_every_setting():
+def test_order_within_blocks_is_uniform():
     places = Counter(
         order(SPACE, replace(ASKED, seed=seed), 0).index(SPACE.reference) for seed in range(400)
     )
@@ -69,7 +69,7 @@ def test_every_place_in_a_block_is_as_likely_for_every_setting():
     assert all(70 <= count <= 130 for count in places.values())
 
 
-def test_with_a_slowdown_to_keep_to_the_reference_comes_first_in_the_first_block():
+def test_reference_is_first_where_slow_settings_are_skipped():
     asked = replace(ASKED, axes={POWER_LIMIT: "full"}, max_slowdown=1.2)
     space = resolve(asked, V100)
     first = order(space, asked, 0)
@@ -80,8 +80,8 @@ def test_with_a_slowdown_to_keep_to_the_reference_comes_first_in_the_first_block
     assert order(space, asked, 1) == order(space, plain, 1)
 
 
-def test_blocks_stay_on_their_lane_and_lanes_work_at_the_same_time():
-    grid = Grid(SPACE, ASKED, lanes=2)
+def test_blocks_stay_in_their_slot():
+    grid = Grid(SPACE, ASKED, slots=2)
     busy = [grid.ask(()), None]
     busy[1] = grid.ask(busy[:1])
     assert [run.lane for run in busy] == [0, 1]
@@ -94,9 +94,9 @@ def test_blocks_stay_on_their_lane_and_lanes_work_at_the_same_time():
     assert all(run.lane == run.block % 2 for run in runs)
 
 
-def test_a_lane_warms_up_before_its_first_run_if_it_has_any():
+def test_slot_with_runs_warms_up_first():
     asked = replace(ASKED, warm_up=2, repeat=2)
-    grid = Grid(SPACE, asked, lanes=3)
+    grid = Grid(SPACE, asked, slots=3)
     assert grid.left == 2 * 4 + 2 * 2
     runs = drained(grid)
     for lane in (0, 1):
@@ -106,7 +106,7 @@ def test_a_lane_warms_up_before_its_first_run_if_it_has_any():
     assert all(run.setting == SPACE.reference for run in runs if run.block == WARM_UP)
 
 
-def test_failed_and_skipped_runs_are_told_of_and_do_not_come_again():
+def test_failed_and_skipped_runs_are_not_repeated():
     grid = Grid(SPACE, ASKED)
     for state in TrialState:
         planned = grid.ask(())
@@ -117,7 +117,7 @@ def test_failed_and_skipped_runs_are_told_of_and_do_not_come_again():
     assert len(drained(grid)) == 16 - len(TrialState)
 
 
-def test_what_is_not_of_this_plan_changes_nothing():
+def test_trials_of_other_plans_are_ignored():
     grid = Grid(SPACE, ASKED)
     other = replace(ASKED, axes={SM_CLOCK: "1200"})
     grid.tell(done(Planned(resolve(other, V100).reference, 0)))
@@ -125,7 +125,7 @@ def test_what_is_not_of_this_plan_changes_nothing():
     assert grid.left == 16
 
 
-def test_it_is_sure_of_nothing():
+def test_grid_reports_no_choice():
     assert Grid(SPACE, ASKED).sure == {}
 
 
@@ -135,7 +135,7 @@ def test_it_is_sure_of_nothing():
     lanes=st.integers(1, 5),
     lanes_before=st.integers(1, 5),
 )
-def test_what_was_cut_off_goes_on_with_exactly_what_is_missing(told, arrival, lanes, lanes_before):
+def test_resumed_grid_makes_exactly_the_missing_runs(told, arrival, lanes, lanes_before):
     before = drained(Grid(SPACE, ASKED, lanes_before))
     kept = [before[place] for place in told]
     arrival.shuffle(kept)
@@ -152,7 +152,7 @@ def test_what_was_cut_off_goes_on_with_exactly_what_is_missing(told, arrival, la
     lanes=st.integers(1, 4),
     warm_up=st.integers(0, 2),
 )
-def test_lanes_that_end_in_any_order_get_every_run_once(choices, lanes, warm_up):
+def test_slots_in_any_order_make_every_run_once(choices, lanes, warm_up):
     grid = Grid(SPACE, replace(ASKED, warm_up=warm_up), lanes)
     total, busy, ended = grid.left, [], []
     for choice in choices:

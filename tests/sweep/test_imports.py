@@ -28,6 +28,6 @@ def test_a_grid_needs_no_search_and_no_cluster():
     assert not loaded & heavy
 
 
-def test_who_turns_no_knob_loads_no_guardian():
+def test_sweep_without_controls_loads_no_guardian():
     ran = subprocess.run([sys.executable, "-c", SWEEP], capture_output=True, text=True, check=True)
     assert not {it for it in ran.stderr.splitlines()[-1].split() if "joulewise.control" in it}

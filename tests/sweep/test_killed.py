@@ -73,7 +73,7 @@ def test_a_signal_ends_it_as_that_signal_does(tmp_path, number):
     kept = len(load(folder).trials)
     assert kept in {2, 3}  # the third, where its pipe was faster than the signal
     assert f"ended by {number.name}; its {kept} finished runs are kept" in said
-    assert "the same command goes on" in said
+    assert "repeat the command" in said
     watch = Watched()
     sweep = go_on(folder, StoredRunner(folder), watch)
     assert Counter((each.setting, each.block) for each in sweep.trials) == ALL
@@ -94,7 +94,7 @@ def test_what_is_kept_is_told_by_its_number(done, said):
     assert CutOffError(signal.SIGINT, sweep).message.endswith(f"; {said}")
 
 
-def test_a_second_signal_waits_for_nobody(tmp_path):
+def test_second_signal_ends_the_waiting(tmp_path):
     with begun(tmp_path) as process:
         next_run(process)
         process.send_signal(signal.SIGINT)
@@ -112,7 +112,7 @@ def test_signals_that_another_thread_receives_end_it_all_the_same(tmp_path):
     assert load(cut_off(tmp_path, [asked()])[0]).trials == ()
 
 
-def test_what_is_ignored_stays_so(tmp_path):
+def test_ignored_signals_stay_ignored(tmp_path):
     ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {RUN_AS_MAIN}"
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     program = [sys.executable, "-c", ignoring, str(tmp_path), "--wait"]

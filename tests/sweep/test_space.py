@@ -105,7 +105,7 @@ def test_a_cpus_limit_is_swept_against_the_one_that_it_has():
     assert settings(space) == [{CPU_LIMIT: 40}, {CPU_LIMIT: 50}, {CPU_LIMIT: 60}]
     assert space.reference.as_json() == {CPU_LIMIT: None}
     assert space.limits_w == (150, 300, 300)
-    with pytest.raises(NotSupportedError, match="no CPU tells the range"):
+    with pytest.raises(NotSupportedError, match="no CPU reports the range"):
         resolve(asked({CPU_LIMIT: "40"}), V100)
 
 
@@ -126,43 +126,46 @@ def test_boards_that_take_other_values_must_be_told_apart():
     [
         ({"axes": {}}, "nothing to sweep"),
         ({"axes": {POWER_LIMIT: ""}}, "power limit: no values"),
-        ({"axes": {"batch-size": "1"}}, "'batch-size' is no name for an axis"),
-        ({"axes": {"lambda": "1"}}, "'lambda' is no name"),
-        ({"axes": {"größe": "1"}}, "'größe' is no name"),
-        ({"axes": {POWER_LIMIT: "150", "b": "1,2"}}, "the command never sees b"),
+        ({"axes": {"batch-size": "1"}}, "'batch-size' cannot name an axis"),
+        ({"axes": {"lambda": "1"}}, "'lambda' cannot name"),
+        ({"axes": {"größe": "1"}}, "'größe' cannot name"),
+        ({"axes": {POWER_LIMIT: "150", "b": "1,2"}}, "b is not used in the command"),
         ({"command": ("sh", "{b}")}, r"no values for \{b\}"),
         ({"environ": {"B": "{b}"}}, r"no values for \{b\}"),
         ({"cwd": "{b}"}, r"no values for \{b\}"),
         ({"command": ()}, "no command to run"),
-        ({"command": ("",)}, "empty word"),
+        ({"command": ("",)}, "name of the program is empty"),
         ({"simulated": SIM}, "both a command and --sim"),
-        ({"reference": {"b": "1"}}, "--reference of b, which is no axis"),
-        ({"reference": {POWER_LIMIT: "200"}}, "the reference's power limit is the board's own"),
+        ({"reference": {"b": "1"}}, "--reference names b, which is not an axis"),
+        (
+            {"reference": {POWER_LIMIT: "200"}},
+            "the power limit of the reference is always the default",
+        ),
         ({"constraints": ("power_limit_w > 300",)}, "leave none of 2 settings"),
         ({"constraints": ("b > 300",)}, "there is no axis b"),
         ({"by": ("speed",)}, "speed"),
-        ({"repeat": 0}, "0 repetitions"),
-        ({"repeat": 100_000}, "that is 300,000 runs"),
-        ({"warm_up": -1}, "-1 warm-up runs"),
-        ({"timeout_s": 0.0}, "0 s of timeout"),
-        ({"timeout_s": float("nan")}, "nan s of timeout"),
-        ({"max_slowdown": 0.9}, "0.9 times"),
-        ({"tolerance": 0.0}, "0 as tolerance"),
-        ({"rate_hz": -1.0}, "-1 Hz"),
-        ({"pue": 0.5}, "0.5 as PUE"),
-        ({"overhead_w": float("inf")}, "inf W of overhead"),
+        ({"repeat": 0}, "number of repetitions is 0"),
+        ({"repeat": 100_000}, "the sweep has 300,000 runs"),
+        ({"warm_up": -1}, "number of warm-up runs is -1"),
+        ({"timeout_s": 0.0}, "timeout in s is 0"),
+        ({"timeout_s": float("nan")}, "timeout in s is nan"),
+        ({"max_slowdown": 0.9}, "maximum slowdown is 0.9"),
+        ({"tolerance": 0.0}, "tolerance is 0"),
+        ({"rate_hz": -1.0}, "rate in Hz is -1"),
+        ({"pue": 0.5}, "PUE is 0.5"),
+        ({"overhead_w": float("inf")}, "overhead in W is inf"),
         ({"boundary": "rack"}, "no such boundary: 'rack'"),
-        ({"cool_down": "a while"}, "'a while' is no cool-down"),
+        ({"cool_down": "a while"}, "'a while' is not a cool-down"),
         ({"cwd": "nowhere/at/all"}, "there is no folder nowhere/at/all"),
-        ({"environ": {"A=B": "1"}}, "no name of a variable"),
+        ({"environ": {"A=B": "1"}}, "cannot name a variable"),
         ({"environ": {"A": "\0"}}, "zero byte"),
-        ({"on": "slurm"}, "--on slurm is nowhere"),
+        ({"on": "slurm"}, "--on slurm is unknown"),
         ({"on": "ray", "simulated": SIM, "command": ()}, "both --on and --sim"),
         ({"on": "ray", "gpus": (0,)}, "--gpu and --each-gpu are for this machine"),
         ({"on": "ray", "each_gpu": True}, "--gpu and --each-gpu are for this machine"),
     ],
 )
-def test_what_is_wrong_is_told_before_the_first_run(change, says):
+def test_invalid_specs_are_refused_before_the_first_run(change, says):
     good = asked({POWER_LIMIT: "150,200"})
     assert len(resolve(good, V100).points) == 3
     with pytest.raises(UsageError, match=says) as refused:
@@ -179,7 +182,7 @@ def test_a_metric_that_these_boards_cannot_be_ranked_by_is_told_before_the_first
 
 def test_a_grid_of_too_many_points_is_refused_before_it_is_made():
     axes = dict.fromkeys("abcd", "1:1000:1")
-    with pytest.raises(UsageError, match="that is 1,000,000,000,000 settings"):
+    with pytest.raises(UsageError, match="the sweep has 1,000,000,000,000 settings"):
         resolve(asked(axes, *(f"{{{name}}}" for name in axes)), ())
 
 
@@ -187,7 +190,7 @@ def test_a_limit_out_of_range_is_refused_with_the_range():
     with pytest.raises(OutOfRangeError, match="gpu0's power limit cannot be 140 W") as refused:
         resolve(asked({POWER_LIMIT: "140:300:20"}), V100)
     assert "150 to 300 W" in refused.value.hint
-    with pytest.raises(NotSupportedError, match="gpu0 cannot lock its memory clock"):
+    with pytest.raises(NotSupportedError, match="the memory clock of gpu0 cannot be locked"):
         resolve(asked({MEM_CLOCK: "877"}), V100)
 
 
@@ -223,15 +226,15 @@ def test_a_program_is_looked_for_where_it_runs(tmp_path):
     [
         (SimulationSpec("h100", "resnet50"), {}, "no such GPU to simulate: 'h100'"),
         (SimulationSpec("v100", "gpt"), {}, "no such workload: 'gpt'"),
-        (SimulationSpec("v100"), {}, "needs a workload"),
-        (SimulationSpec("v100", "resnet50", like="last"), {}, "not both"),
-        (SimulationSpec("v100", "resnet50", run_noise=-0.1), {}, "a run noise of -0.1"),
+        (SimulationSpec("v100"), {}, "needs either a workload or a run"),
+        (SimulationSpec("v100", "resnet50", like="last"), {}, "either a workload or a run"),
+        (SimulationSpec("v100", "resnet50", run_noise=-0.1), {}, "the run noise is -0.1"),
         (SIM, {"lr": "1,2"}, "a simulated workload has no lr"),
-        (SIM, {"batch_size": "64,0"}, "batch_size of 0"),
-        (SIM, {"batch_size": "many"}, "batch_size of many"),
+        (SIM, {"batch_size": "64,0"}, "batch_size is 0"),
+        (SIM, {"batch_size": "many"}, "batch_size is many"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(sim, axes, says):
+def test_invalid_simulations_are_refused(sim, axes, says):
     given = SweepSpec(axes={POWER_LIMIT: "full", **axes}, simulated=sim)
     with pytest.raises(UsageError, match=says):
         resolve(given, V100)

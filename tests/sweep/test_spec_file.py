@@ -7,7 +7,7 @@ import pytest
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK
 from joulewise.errors import UsageError
-from joulewise.sweep.axes import words
+from joulewise.sweep.axes import parse_words
 from joulewise.sweep.boards import simulated
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
@@ -138,7 +138,7 @@ def test_a_list_is_taken_as_it_is_and_text_as_on_the_command_line(file):
     set = { a = ["1:3:1", "x,y", "", 1e-4], b = "1:3:1", c = 'x,"y,z"', d = 5 }
     """
     (asked,) = read(file(told))
-    values = {name: words(name, text).values for name, text in asked.axes.items()}
+    values = {name: parse_words(name, text).values for name, text in asked.axes.items()}
     assert values == {
         "a": ("1:3:1", "x,y", "", "0.0001"),
         "b": ("1", "2", "3"),
@@ -150,14 +150,14 @@ def test_a_list_is_taken_as_it_is_and_text_as_on_the_command_line(file):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("repeat = ", "is no TOML"),
+        ("repeat = ", "is not a TOML file"),
         ("repat = 3", "repat is unknown (did you mean repeat? "),
         ("powerlimit = 3", "powerlimit is unknown (did you mean power_limit? "),
         ("xyzzy = 3", "xyzzy is unknown (there are adaptive, "),
         ("[[benchmark]]\nxyzzy = 3", "benchmark 1: xyzzy is unknown"),
-        ("[benchmark]\nrepeat = 3", "benchmark is no list of tables"),
+        ("[benchmark]\nrepeat = 3", "benchmark is not a list of tables"),
         ("benchmark = []", "there is no benchmark"),
-        ("benchmark = [1]", "benchmark is no list of tables"),
+        ("benchmark = [1]", "benchmark is not a list of tables"),
         ('repeat = "3"', "repeat is not a whole number"),
         ("repeat = 3.5", "repeat is not a whole number"),
         ("repeat = true", "repeat is not a whole number"),
@@ -171,17 +171,17 @@ def test_a_list_is_taken_as_it_is_and_text_as_on_the_command_line(file):
         ("by = [1]", "by is not a list of texts"),
         ("set = 3", "set is not a table of names and their values"),
         ("set = { a = {} }", "set is not a table of names and their values"),
-        ("set = { power_limit_w = 3 }", "set is not for knobs: write power_limit = …"),
+        ("set = { power_limit_w = 3 }", "set is not for limits and clocks: write power_limit = …"),
         ("power_limit = true", "power_limit is not a range"),
         ("power_limit = {}", "power_limit is not a range"),
         ("reference = { a = [1] }", "reference is not a table"),
         ("environment = { A = 1979-05-27 }", "environment is not a table"),
         ('workload = "resnet50"', "workload without sim"),
-        ("name = 'a'\n[[benchmark]]\n[[benchmark]]", "one name for all"),
+        ("name = 'a'\n[[benchmark]]\n[[benchmark]]", "all benchmarks have one name"),
         ("[[benchmark]]\nname = 'a'\n[[benchmark]]\nname = 'a'", "two benchmarks are named a"),
     ],
 )
-def test_what_a_file_cannot_mean_is_said_with_its_name_and_the_key(file, text, says):
+def test_invalid_file_is_refused_with_its_name_and_key(file, text, says):
     path = file(text)
     with pytest.raises(UsageError, match=re.escape(says)) as refused:
         read(path)
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read .*none\.toml: No such file"):
         read(tmp_path / "none.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff")
-    with pytest.raises(UsageError, match="is no TOML"):
+    with pytest.raises(UsageError, match="is not a TOML file"):
         read(tmp_path / "binary.toml")
 
 

@@ -59,7 +59,7 @@ class TestState:
         ],
         ids=["ours", "its number is used again", "before a boot", "elsewhere", "container", "odd"],
     )
-    def test_is_that_of_the_process_that_signed(self, tmp_path, changed, state):
+    def test_running_follows_the_process_that_signed_the_lock(self, tmp_path, changed, state):
         folder = made(tmp_path, state="running")
         with running(folder):
             signed = json.loads((folder / LOCK).read_text())
@@ -114,7 +114,7 @@ class TestState:
         assert load(made(tmp_path, state="finished")).state == "finished"
 
 
-def test_where_none_can_be_made_it_is_said(tmp_path, monkeypatch):
+def test_error_where_no_sweep_can_be_created(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

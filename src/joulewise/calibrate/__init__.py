@@ -1,7 +1,9 @@
 """What the power sensor of a board really does: update period, averaging window, lag and gain.
 
-- ``board``: the calibration of one GPU, from its load to its sensor profile
-- ``bench``, ``virtual_bench``, ``gpu_load``: square waves of load and what the sensor shows of them
-- ``update_period``, ``response``: how often it has new values, and of which time
-- ``gain``, ``wall_meter``: its scale, by a meter at the wall
+- ``board``: the calibration of one GPU, from its load to its sensor profile; **start here**
+- ``bench``, ``gpu_load``: square waves of load, and polls of the sensor meanwhile
+- ``update_period``: how often the sensor has new values
+- ``response``: over which window it averages, and how late its values are
+- ``gain``, ``wall_meter``: its scale, by comparison with a meter at the wall
+- ``virtual_bench``: a simulated board in virtual time, for tests and benchmarks
 """

@@ -1,6 +1,7 @@
-"""A GPU on the bench: polled as fast as is sensible while another process loads it.
+"""A GPU on the bench: polled at 1 kHz while another process loads it with square waves.
 
-Square waves of load whose lengths are drawn: nothing about them beats with a sensor.
+The lengths of the waves and the times of the polls are random, so that neither beats with the
+sensor (aliasing).
 """
 
 from __future__ import annotations
@@ -26,10 +27,28 @@ from joulewise.devices.device import Device
 from joulewise.errors import DeviceError, JoulewiseError, UsageError
 from joulewise.units import NS_PER_S
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+POLL_HZ: Final = 1000
+POLLED: Final = (Quantity.POWER, Quantity.POWER_INSTANT, Quantity.ENERGY)
+
+_POLLS_PER_CHECK: Final = 50  # polls between two checks whether the load has ended
+_POLLS_AFTER: Final = POLL_HZ // 2
+# A poll that took this many times as long as the median was interrupted: its value may be newer
+# than its time. Chosen; with twice as many, values that are some ms off stay.
+_INTERRUPTED_RATIO: Final = 3.0
+_LATEST_S: Final = 30.0
+# Bits of NVML's clock-event reasons that lower clocks under load: software power cap, hardware
+# slowdown, software and hardware thermal slowdown, hardware power brake.
+_HELD_BACK: Final = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+
+Progress = Callable[[float], None]
+
 
 @dataclass(frozen=True)
 class Burst:
-    """A pause, then load."""
+    """A pause, then a load."""
 
     off_s: float
     on_s: float
@@ -38,8 +57,11 @@ class Burst:
 def draw_waves(
     seconds: float, shortest_s: float, longest_s: float, *, lead_s: float, seed: int
 ) -> list[Burst]:
-    """Bursts for about ``seconds`` after a first pause of ``lead_s``; all scales as likely."""
-    draw = random.Random(seed)  # noqa: S311  # the waves of one seed can be had again
+    """Draw bursts for about ``seconds`` after a first pause of ``lead_s`` seconds.
+
+    Lengths are log-uniform between the two bounds, so that all scales are as likely.
+    """
+    draw = random.Random(seed)  # noqa: S311  # no secret
     low, high = math.log(shortest_s), math.log(longest_s)
     bursts: list[Burst] = []
     left_s = seconds
@@ -50,37 +72,30 @@ def draw_waves(
     return bursts
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-POLL_HZ: Final = 1000
-POLLED: Final = (Quantity.POWER, Quantity.POWER_INSTANT, Quantity.ENERGY)
-
-_LOOK_EVERY: Final = 50
-_AFTER: Final = POLL_HZ // 2
-_INTERRUPTED: Final = 3.0
-_LATEST_S: Final = 30.0
-_HELD_BACK: Final = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # what lowers clocks under load
-
-Progress = Callable[[float], None]
-
-
 class Rig:
-    """Holds the loading process; leaving the block ends it."""
+    """A GPU and the process that loads it, which ends with the ``with`` block.
+
+    Raises:
+        DeviceError: the GPU has no power sensor.
+        UsageError: another process computes on it, and ``force`` is not given.
+    """
 
     def __init__(self, device: Device, *, force: bool = False) -> None:
         self._device = device
         self._force = force
         self._polled = [q for q in POLLED if isinstance(device.sensors.get(q), SensorInfo)]
         if Quantity.POWER not in self._polled:
-            lack = device.read(Quantity.POWER)
-            why = lack.reason if isinstance(lack, Unavailable) else "it has no power sensor"
-            raise DeviceError(f"{device.info.key} cannot be calibrated: {why}", _fix(lack))
-        others = _others(device, allowed=0)
+            reading = device.read(Quantity.POWER)
+            reason, fix = "it has no power sensor", ""
+            if isinstance(reading, Unavailable):
+                reason, fix = reading.reason, reading.fix
+            message = f"{device.info.key} cannot be calibrated: {reason}"
+            raise DeviceError(message, fix or "run `joulewise doctor`")
+        others = _find_others(device, allowed=0)
         if others and not force:
             raise UsageError(
                 f"{device.info.key} cannot be calibrated: {others[0]}",
-                "wait until it is free, or calibrate all the same with --force",
+                "wait until it is free, or calibrate it anyway with --force",
             )
         self._load = _start_load(device)
 
@@ -93,28 +108,28 @@ class Rig:
     def record(
         self, bursts: Sequence[Burst], kind: str = HEAVY, progress: Progress = lambda _: None
     ) -> SensorPolls:
-        """What is read while the bursts go on, and a little after."""
+        """Play the bursts, and poll the sensors until half a second after them."""
         self._load.play(kind, bursts)
         lasts_s = sum(burst.off_s + burst.on_s for burst in bursts)
         polls = _Polls(self._device, self._polled)
         start_s = time.monotonic()
         while not self._load.ended():
-            polls.take(_LOOK_EVERY)
+            polls.take(_POLLS_PER_CHECK)
             elapsed_s = time.monotonic() - start_s
             if elapsed_s > 2 * lasts_s + _LATEST_S:
                 raise JoulewiseError(
-                    f"the load on {self._device.info.key} does not come to its end",
-                    "see whether other programs keep the GPU or the CPU busy",
+                    f"the load on {self._device.info.key} takes too long",
+                    "check whether other programs keep the GPU or the CPU busy",
                 )
             progress(elapsed_s / lasts_s)
-        polls.take(_AFTER)
-        others = () if self._force else _others(self._device, allowed=1)
+        polls.take(_POLLS_AFTER)
+        others = () if self._force else _find_others(self._device, allowed=1)
         return polls.recording(self._load.edges(), (*polls.held_back(), *others))
 
 
 @dataclass
 class _Polls:
-    """Readings at deadlines that are drawn, so that they do not beat with the sensor's ticks."""
+    """Readings at random times, so that they do not beat with the sensor's updates."""
 
     device: Device
     quantities: Sequence[Quantity]
@@ -130,7 +145,7 @@ class _Polls:
     def take(self, count: int) -> None:
         for _ in range(count):
             now_s = time.monotonic()
-            # What was missed is not made up for.
+            # Polls that were missed are not made up for.
             self._due_s = max(self._due_s, now_s - 1 / POLL_HZ) + 1 / POLL_HZ
             time.sleep(max(0.0, self._due_s - now_s - self._draw.random() / POLL_HZ))
             readings = [self.device.read(quantity) for quantity in self.quantities]
@@ -144,13 +159,13 @@ class _Polls:
 
     def held_back(self) -> tuple[str, ...]:
         names = ", ".join(throttle_names(self.throttle))
-        return (f"it was held back ({names})",) if names else ()
+        return (f"its clocks were lowered ({names})",) if names else ()
 
     def recording(self, edges: Sequence[tuple[int, int]], faults: tuple[str, ...]) -> SensorPolls:
         table: NDArray[np.float64] = np.array(self.rows)
-        # Who is put to sleep in the middle of a call gets a value that is newer than its time.
+        # A poll that was interrupted in the middle of a call has a value newer than its time.
         took_ns = np.array(self.took_ns)
-        table[took_ns > _INTERRUPTED * np.median(took_ns)] = np.nan
+        table[took_ns > _INTERRUPTED_RATIO * np.median(took_ns)] = np.nan
         on_ns, off_ns = np.array(edges, np.int64).reshape(-1, 2).T
         return SensorPolls(
             t_s=np.array(self.t_ns) / NS_PER_S,
@@ -162,7 +177,7 @@ class _Polls:
 
 
 class _Load:
-    """The loading process, at the other end of two pipes."""
+    """The process that loads the GPU, controlled over two pipes (see ``gpu_load``)."""
 
     def __init__(self, arguments: Sequence[str], environ: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -173,7 +188,7 @@ class _Load:
         )
         assert self._process.stdout is not None  # noqa: S101  # a pipe, as asked
         os.set_blocking(self._process.stdout.fileno(), False)
-        self._said = b""
+        self._partial = b""
         self._edges: list[tuple[int, int]] = []
 
     def play(self, kind: str, bursts: Sequence[Burst]) -> None:
@@ -207,25 +222,25 @@ class _Load:
 
     def _send(self, text: str) -> None:
         assert self._process.stdin is not None  # noqa: S101  # a pipe, as asked
-        with suppress(BrokenPipeError):  # what it said before it ended tells why
+        with suppress(BrokenPipeError):  # it has ended; its last line says why
             self._process.stdin.write(text.encode())
             self._process.stdin.flush()
 
     def _lines(self) -> list[str]:
         assert self._process.stdout is not None  # noqa: S101  # a pipe, as asked
         chunk = self._process.stdout.read()
-        *lines, self._said = (self._said + (chunk or b"")).split(b"\n")
-        told = [line.decode() for line in lines]
-        for line in told:
+        *received, self._partial = (self._partial + (chunk or b"")).split(b"\n")
+        lines = [line.decode() for line in received]
+        for line in lines:
             if line.startswith("error\t"):
                 _, message, hint = line.split("\t")
                 raise UsageError(message, hint)
-        if not told and self._process.poll() is not None:
+        if not lines and self._process.poll() is not None:
             raise JoulewiseError(
                 f"the process that loads the GPU ended with status {self._process.returncode}",
-                "see what it said above",
+                "see its output above",
             )
-        return told
+        return lines
 
 
 def _start_load(device: Device) -> _Load:
@@ -234,21 +249,18 @@ def _start_load(device: Device) -> _Load:
         return _Load(["sim", info.key.removeprefix("gpu")], dict(os.environ))
     if info.vendor != "nvidia":
         raise UsageError(
-            f"{info.key} is of {info.vendor}: only NVIDIA's GPUs can be calibrated so far",
-            "its figures stay those of the tables",
+            f"{info.key} is from {info.vendor}: only NVIDIA GPUs can be calibrated so far",
+            "its sensor profile stays that of the tables",
         )
     return _Load(["torch", "0"], {**os.environ, "CUDA_VISIBLE_DEVICES": info.uid})
 
 
-def _others(device: Device, *, allowed: int) -> tuple[str, ...]:
-    """Who else computes there: by number, since in a container the driver tells the host's ids."""
-    told = device.processes()
-    computing = [] if isinstance(told, Unavailable) else [p for p in told if "compute" in p.kind]
-    if len(computing) <= allowed:
-        return ()
-    count = len(computing) - allowed
-    return (f"{count} other process{'es' * (count > 1)} computed on it",)
+def _find_others(device: Device, *, allowed: int) -> tuple[str, ...]:
+    """A fault for other processes that compute on the GPU, beside ``allowed`` ones.
 
-
-def _fix(lack: Reading | Unavailable) -> str:
-    return (lack.fix if isinstance(lack, Unavailable) else "") or "see: joulewise doctor"
+    They are counted, not named: in a container the driver reports the host's process ids.
+    """
+    processes = device.processes()
+    known = () if isinstance(processes, Unavailable) else processes
+    count = sum("compute" in process.kind for process in known) - allowed
+    return (f"{count} other process{'es' * (count > 1)} computed on it",) if count > 0 else ()

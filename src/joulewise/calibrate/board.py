@@ -1,4 +1,4 @@
-"""``calibrate``: what a board's sensor really does, measured on the board itself."""
+"""The calibration of one board: load it, poll its sensor, and fit a sensor profile."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from joulewise.record.sensor_profiles import (
 SENSORS: Final = (Quantity.POWER, Quantity.POWER_INSTANT)
 LEAST_S: Final = 8.0
 
+# A first part of the time finds the update period, for which the waves of the rest are drawn.
 _PROBE_SHARE: Final = 0.2
 _LEAD_S: Final = 1.5
-_PROBED_S: Final = (0.010, 0.400)
-_USUAL_PERIOD_S: Final = 0.1
-# Pauses and loads of these many periods: some within a window, some far beyond it.
+_PROBE_BURSTS_S: Final = (0.010, 0.400)  # the periods of known boards are 15 to 100 ms
+_DEFAULT_PERIOD_S: Final = 0.1  # where the probe finds none
+# Shortest and longest pause or load, in update periods: some within a window, some far beyond it.
 _SHORTEST, _LONGEST = 0.25, 4.0
 _POWER_CAP: Final = "power cap"
 
@@ -36,18 +37,18 @@ Progress = Callable[[float], None]
 
 
 class Bench(Protocol):
-    """Where a board is loaded and polled: a :class:`~joulewise.calibrate.bench.Rig`, as a rule."""
+    """Loads and polls a board: a :class:`~joulewise.calibrate.bench.Rig`, or a simulated one."""
 
     def record(self, bursts: Sequence[Burst], kind: str, progress: Progress) -> SensorPolls: ...
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was found of one board, beside what the tables say of it.
+    """The result of calibrating one board, beside what the tables say of it.
 
-    ``sensors`` has figures or a reason for each reading of power that the board tells. ``gain``
-    is None without a meter. ``card`` is what was kept, and ``earlier`` why a card that was there
-    before did not count.
+    ``sensors`` has the timing of each power sensor of the board, or why it is unknown. ``gain`` is
+    None without a meter. ``card`` is the stored sensor profile, and ``earlier`` why a profile that
+    was stored before is not valid.
     """
 
     info: DeviceInfo
@@ -63,6 +64,7 @@ class Calibration:
 
     @property
     def tells(self) -> bool:
+        """Whether anything was found."""
         timed = any(isinstance(timing, SensorTiming) for timing in self.sensors.values())
         return timed or isinstance(self.gain, CalibratedValue)
 
@@ -76,15 +78,18 @@ def calibrate(
     seed: int = 0,
     progress: Progress = lambda _: None,
 ) -> Calibration:
-    """Load the board for about ``seconds``: to see how often it updates, then to suit that."""
+    """Load the board for about ``seconds`` and fit its sensors, without the gain.
+
+    A first part finds the update period, from which the waves of the rest follow.
+    """
     if seconds < LEAST_S:
-        raise UsageError(f"{seconds:g} s are too short", f"take {LEAST_S:g} s or more")
+        raise UsageError(f"{seconds:g} s is too short", f"use {LEAST_S:g} s or more")
     probe_s = seconds * _PROBE_SHARE
-    waves = draw_waves(probe_s - _LEAD_S / 2, *_PROBED_S, lead_s=_LEAD_S / 2, seed=seed)
+    waves = draw_waves(probe_s - _LEAD_S / 2, *_PROBE_BURSTS_S, lead_s=_LEAD_S / 2, seed=seed)
     kind = HEAVY
     probe = bench.record(waves, kind, lambda share: progress(share * _PROBE_SHARE))
     if any(_POWER_CAP in fault for fault in probe.faults):
-        kind = LIGHT  # a board that its limit holds back draws no square wave
+        kind = LIGHT  # under its power limit, a board draws no square wave
         probe = bench.record(waves, kind, lambda share: progress(share * _PROBE_SHARE))
     period_s = _period_s(probe)
     waves = draw_waves(
@@ -94,8 +99,8 @@ def calibrate(
         lead_s=_LEAD_S,
         seed=seed + 1,
     )
-    whole = 1 - _PROBE_SHARE
-    recording = bench.record(waves, kind, lambda share: progress(_PROBE_SHARE + share * whole))
+    rest = 1 - _PROBE_SHARE
+    recording = bench.record(waves, kind, lambda share: progress(_PROBE_SHARE + share * rest))
     return Calibration(
         info,
         {q: fit_sensor(recording, q) for q in SENSORS if q in recording.columns},
@@ -105,28 +110,28 @@ def calibrate(
     )
 
 
-def keep(found: Calibration, environ: Mapping[str, str], when: str) -> Calibration:
-    """Keep what was found as the board's card; what was not asked for stays as it was."""
-    before = kept_card(found.info, environ)
+def keep(result: Calibration, environ: Mapping[str, str], when: str) -> Calibration:
+    """Store the result as the board's sensor profile; what was not measured stays as it was."""
+    before = kept_card(result.info, environ)
     if isinstance(before, Unavailable):
-        found, before = replace(found, earlier=before), None
-    if not found.tells:
-        return replace(found, card=before)
-    info = found.info
-    card = before or KeptCard(info.uid, info.driver, info.name, when, found.how)
-    timings = {q.value: t for q, t in found.sensors.items() if isinstance(t, SensorTiming)}
+        result, before = replace(result, earlier=before), None
+    if not result.tells:
+        return replace(result, card=before)
+    info = result.info
+    card = before or KeptCard(info.uid, info.driver, info.name, when, result.how)
+    timings = {q.value: t for q, t in result.sensors.items() if isinstance(t, SensorTiming)}
     if timings:
-        card = replace(card, when=when, how=found.how, sensors={**card.sensors, **timings})
-    if isinstance(found.counter_period_s, CalibratedValue):
-        card = replace(card, counter_period_s=found.counter_period_s)
-    if isinstance(found.gain, CalibratedValue):
-        card = replace(card, when=when, gain=found.gain, gain_how=found.gain_how)
-    return replace(found, card=card, path=keep_card(card, environ))
+        card = replace(card, when=when, how=result.how, sensors={**card.sensors, **timings})
+    if isinstance(result.counter_period_s, CalibratedValue):
+        card = replace(card, counter_period_s=result.counter_period_s)
+    if isinstance(result.gain, CalibratedValue):
+        card = replace(card, when=when, gain=result.gain, gain_how=result.gain_how)
+    return replace(result, card=card, path=keep_card(card, environ))
 
 
 def _period_s(probe: SensorPolls) -> float:
-    """Of the quickest of the board's readings."""
+    """The update period of the quickest sensor of the board."""
     loaded = probe.under_load()
-    found = [find_ticks(loaded.t_s, loaded.columns[q]) for q in SENSORS if q in loaded.columns]
-    periods = [ticks.period_s.value for ticks in found if not isinstance(ticks, Unavailable)]
-    return min(periods, default=_USUAL_PERIOD_S)
+    clocks = [find_ticks(loaded.t_s, loaded.columns[q]) for q in SENSORS if q in loaded.columns]
+    periods = [clock.period_s.value for clock in clocks if not isinstance(clock, Unavailable)]
+    return min(periods, default=_DEFAULT_PERIOD_S)

@@ -1,11 +1,12 @@
-"""A board's gain from a wall meter: how much more the wall sees when the GPU says it draws more.
+"""The gain of a board's sensor, by comparison with a wall meter.
 
-The rest of the node is a constant that may drift; what is between the board and the wall is the
-power supply's efficiency. So the meter is a straight line in what the boards say, and its slope
-is 1 / (efficiency x gain). The meter's clock and the time over which it averages are found too,
-as those under which the line fits best.
+The power at the wall is modelled as linear in what the boards report: a constant that may drift,
+for the rest of the node, plus for each board a slope of 1 / (efficiency x gain), with the
+efficiency of the power supply (multiple linear regression). The offset of the meter's clock, and
+the time over which it averages, are those with the best fit.
 
-A board's gain from a wall meter: live, under slow waves of load, or from an earlier run.
+- :func:`gain_from_waves`: live, under slow waves of load
+- :func:`gains_from_run`: from an earlier run whose load went up and down
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ import numpy as np
 from joulewise.calibrate.bench import draw_waves
 from joulewise.calibrate.board import Bench
 from joulewise.calibrate.gpu_load import HEAVY
-from joulewise.calibrate.response import SensorPolls
-from joulewise.calibrate.wall_meter import Meter, read_meter
+from joulewise.calibrate.response import (
+    JACKKNIFE_BLOCKS,
+    LEAST_EXPLAINED_SHARE,
+    jackknife_error,
+)
+from joulewise.calibrate.wall_meter import FEWEST, Meter, read_meter
 from joulewise.data import DeviceInfo, Kind, Quantity, SensorProfile, Unavailable
 from joulewise.errors import UsageError
 from joulewise.record.sensor_profiles import CalibratedValue
@@ -36,23 +41,28 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-# Fans, regulators and the core that feeds the GPU draw more when it works: a part of the slope
+# Fans, regulators and the core that feeds the GPU draw more when it works: a share of the slope
 # (95 %) that is not the board's.
 REST_SHARE: Final = 0.02
+# A supply of which nothing is known: 80 PLUS asks for 0.80 (plain) to 0.96 (Titanium) at half load.
+USUAL_EFFICIENCY: Final = CalibratedValue(0.90, 0.06)
+WAVES_S: Final = 100.0
 
-_LEAST_SWING_W: Final = 10.0
-_FOLLOWS: Final = 0.8
-_FEWEST: Final = 20
-_LEVEL: Final = 0.1
+_LEAD_S: Final = 5.0
+_PAUSES_S: Final = (4.0, 10.0)  # a wall meter has about one value a second
+_PRIOR: Final = SensorProfile().gain_sigma  # relative, one standard deviation
+_LEAST_SWING_W: Final = 10.0  # chosen: cheap wall meters resolve 0.1 to 1 W
+# By how much, as a share of its range, power may differ before, during and after a reading for the
+# load to count as steady. Doubled, edges of the waves come in, and errors of the clock with them.
+_STEADY_SHARE: Final = 0.1
 _MOST_AHEAD_S: Final = 60.0
+# Averaging times of the meter that are tried, in its intervals between two readings.
 _AVERAGES: Final = (0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0, 5.0)
-_PARTS: Final = 10
-_STUDENT_95: Final = 2.26
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """What a board says it has drawn by each moment."""
+class ReportedEnergy:
+    """The energy that a board reports to have drawn up to each time."""
 
     t_s: Array
     energy_j: Array
@@ -65,7 +75,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Gains:
-    """``gains`` is one for each board, or why it cannot be told; the meter's clock is ahead."""
+    """The gain of each board, or why it is unknown; by how much the meter's clock is ahead."""
 
     gains: tuple[CalibratedValue | Unavailable, ...]
     ahead_s: float
@@ -73,46 +83,48 @@ class Gains:
 
 
 def fit_gains(
-    meter: Meter, boards: Sequence[Drawn], efficiency: CalibratedValue
+    meter: Meter, boards: Sequence[ReportedEnergy], efficiency: CalibratedValue
 ) -> Gains | Unavailable:
-    """All boards at once: a node has several, and each must be told from the others."""
+    """Fit the gains of all boards of a node at once, so that each is separated from the others."""
     interval_s = float(np.median(np.diff(meter.t_s)))
     averages_s = [interval_s * factor for factor in _AVERAGES]
-    found = _aligned(
+    aligned = _align(
         meter, boards, np.arange(-_MOST_AHEAD_S, _MOST_AHEAD_S, interval_s / 4), averages_s
     )
-    if found is None:
+    if aligned is None:
         return Unavailable("the meter's log and the recording have no minute in common")
-    fine = found.ahead_s + interval_s * np.linspace(-0.5, 0.5, 41)
-    found = _aligned(meter, boards, fine, np.geomspace(0.6, 1.6, 9) * found.average_s) or found
-    moved_w = np.ptp(found.columns[:, 2:], axis=0)
-    level = found.kept(_level(found, boards, interval_s))
-    if found.left > 1 - _FOLLOWS or moved_w.max() < _LEAST_SWING_W:
+    fine = aligned.ahead_s + interval_s * np.linspace(-0.5, 0.5, 41)
+    aligned = _align(meter, boards, fine, np.geomspace(0.6, 1.6, 9) * aligned.average_s) or aligned
+    swings_w = np.ptp(aligned.columns[:, 2:], axis=0)
+    steady = aligned.select(_is_steady(aligned, boards, interval_s))
+    count = steady.power_w.size
+    if aligned.unexplained > 1 - LEAST_EXPLAINED_SHARE or swings_w.max() < _LEAST_SWING_W:
         return Unavailable(
-            f"the meter follows the GPU by only {1 - found.left:.0%}: the node had other work, "
-            "or its log is of another time"
+            f"the GPU explains only {1 - aligned.unexplained:.0%} of the meter's readings: "
+            "the node had other work, or the log is of another time"
         )
-    if level.power_w.size < _FEWEST:
+    if count < FEWEST:
         return Unavailable(
-            f"the load was steady for only {level.power_w.size} of the meter's readings: "
-            "it takes pauses and loads of several of them"
+            f"the load was steady for only {count} of the meter's readings: "
+            "pauses and loads must last for several of them"
         )
-    slopes = level.solved()[2:]
-    part = np.arange(level.power_w.size) * _PARTS // level.power_w.size
-    without = np.array([level.kept(part != i).solved()[2:] for i in range(_PARTS)])
-    spread = np.sqrt((_PARTS - 1) / _PARTS * ((without - without.mean(0)) ** 2).sum(0))
+    block = np.arange(count) * JACKKNIFE_BLOCKS // count
+    without = [steady.select(block != i).solve()[2:] for i in range(JACKKNIFE_BLOCKS)]
+    errors = jackknife_error(np.array(without))
     gains = tuple(
-        _gain(slope, _STUDENT_95 * error, swing_w, efficiency)
-        for slope, error, swing_w in zip(slopes, spread, _own_swings_w(level), strict=True)
+        _gain(slope, error, swing_w, efficiency)
+        for slope, error, swing_w in zip(
+            steady.solve()[2:], errors, _own_swings_w(steady), strict=True
+        )
     )
-    return Gains(gains, found.ahead_s, found.average_s)
+    return Gains(gains, aligned.ahead_s, aligned.average_s)
 
 
 def _gain(
     slope: float, error: float, swing_w: float, efficiency: CalibratedValue
 ) -> CalibratedValue | Unavailable:
     if swing_w < _LEAST_SWING_W or slope <= 0 or error > slope / 2:
-        return Unavailable("this board's load moved too little, or only together with another's")
+        return Unavailable("this board's load changed too little, or only along with another's")
     gain = 1 / (efficiency.value * slope)
     relative = np.sqrt(
         (error / slope) ** 2 + (efficiency.error / efficiency.value) ** 2 + REST_SHARE**2
@@ -121,7 +133,7 @@ def _gain(
 
 
 def _own_swings_w(line: _GainLine) -> list[float]:
-    """By how much each board moved that no other did: what tells it from them."""
+    """The range of each board's power that no other board's power explains."""
     swings_w = []
     for at in range(2, line.columns.shape[1]):
         column, others = line.columns[:, at], np.delete(line.columns, at, axis=1)
@@ -133,7 +145,10 @@ def _own_swings_w(line: _GainLine) -> list[float]:
 
 @dataclass(frozen=True)
 class _GainLine:
-    """The meter against the boards, for one clock and one averaging time."""
+    """The linear model of the meter, for one offset of its clock and one averaging time.
+
+    ``columns`` are a constant, a drift, and the mean power of each board.
+    """
 
     ahead_s: float
     average_s: float
@@ -141,56 +156,61 @@ class _GainLine:
     power_w: Array
     columns: Array
 
-    def kept(self, keep: NDArray[np.bool_]) -> _GainLine:
+    def select(self, keep: NDArray[np.bool_]) -> _GainLine:
         parts = (self.end_s[keep], self.power_w[keep], self.columns[keep])
         return _GainLine(self.ahead_s, self.average_s, *parts)
 
-    def solved(self) -> Array:
-        found, *_ = np.linalg.lstsq(self.columns, self.power_w, rcond=None)
-        return np.asarray(found)
+    def solve(self) -> Array:
+        coefficients, *_ = np.linalg.lstsq(self.columns, self.power_w, rcond=None)
+        return np.asarray(coefficients)
 
     @property
-    def left(self) -> float:
+    def unexplained(self) -> float:
         """The share of the meter's variance that the boards do not explain."""
-        residual = self.power_w - self.columns @ self.solved()
+        residual = self.power_w - self.columns @ self.solve()
         return float(residual.var() / max(self.power_w.var(), 1e-12))
 
 
-def _aligned(
-    meter: Meter, boards: Sequence[Drawn], ahead_s: Array, averages_s: Sequence[float] | Array
+def _align(
+    meter: Meter,
+    boards: Sequence[ReportedEnergy],
+    ahead_s: Array,
+    averages_s: Sequence[float] | Array,
 ) -> _GainLine | None:
-    """The likeliest of all; a clock under which less of the log is used must fit the better."""
-    best, likeliest = None, 0.0
+    """The model with the highest likelihood, which favours clocks that use more of the log."""
+    best, highest = None, 0.0
     for average_s in averages_s:
         for ahead in ahead_s:
-            line = _line(meter, boards, float(ahead), float(average_s))
+            line = _make_line(meter, boards, float(ahead), float(average_s))
             if line is None:
                 continue
-            likely = -line.power_w.size * np.log(max(line.left, 1e-9))
-            if likely > likeliest:
-                best, likeliest = line, likely
+            log_likelihood = -line.power_w.size * np.log(max(line.unexplained, 1e-9))
+            if log_likelihood > highest:
+                best, highest = line, log_likelihood
     return best
 
 
-def _line(
-    meter: Meter, boards: Sequence[Drawn], ahead_s: float, average_s: float
+def _make_line(
+    meter: Meter, boards: Sequence[ReportedEnergy], ahead_s: float, average_s: float
 ) -> _GainLine | None:
     end_s = meter.t_s - ahead_s
     start_s = end_s - average_s
     known = (start_s >= max(b.t_s[0] for b in boards)) & (end_s <= min(b.t_s[-1] for b in boards))
-    if known.sum() < _FEWEST:
+    if known.sum() < FEWEST:
         return None
     start_s, end_s = start_s[known], end_s[known]
     drift = (end_s - end_s.mean()) / np.ptp(end_s)
-    said_w = [board.mean_w(start_s, end_s) for board in boards]
-    columns = np.column_stack([np.ones_like(drift), drift, *said_w])
+    means_w = [board.mean_w(start_s, end_s) for board in boards]
+    columns = np.column_stack([np.ones_like(drift), drift, *means_w])
     return _GainLine(ahead_s, average_s, end_s, meter.power_w[known], columns)
 
 
-def _level(line: _GainLine, boards: Sequence[Drawn], margin_s: float) -> NDArray[np.bool_]:
-    """Where no board's load changed for some time around: there the exact clock does not matter."""
+def _is_steady(
+    line: _GainLine, boards: Sequence[ReportedEnergy], margin_s: float
+) -> NDArray[np.bool_]:
+    """Where no board's load changed around a reading: there the exact clock does not matter."""
     start_s = line.end_s - line.average_s
-    level = np.ones(line.end_s.size, bool)
+    is_steady = np.ones(line.end_s.size, bool)
     for board in boards:
         means_w = np.array(
             [
@@ -199,25 +219,14 @@ def _level(line: _GainLine, boards: Sequence[Drawn], margin_s: float) -> NDArray
                 board.mean_w(line.end_s, line.end_s + margin_s),
             ]
         )
-        level &= np.ptp(means_w, axis=0) <= _LEVEL * max(np.ptp(means_w[1]), _LEAST_SWING_W)
-    return level
-
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-# A supply of which nothing is known: 80 PLUS asks for 0.80 (plain) to 0.96 (Titanium) at half load.
-USUAL_EFFICIENCY: Final = CalibratedValue(0.90, 0.06)
-WAVES_S: Final = 100.0
-
-_LEAD_S: Final = 5.0
-_PAUSES_S: Final = (4.0, 10.0)  # a wall meter tells about one value a second
-_PRIOR: Final = SensorProfile().gain_sigma
+        limit_w = _STEADY_SHARE * max(np.ptp(means_w[1]), _LEAST_SWING_W)
+        is_steady &= np.ptp(means_w, axis=0) <= limit_w
+    return is_steady
 
 
 @dataclass(frozen=True)
 class WallMeter:
-    """The log that the meter writes, and what lies between it and the boards."""
+    """The log of a meter, and the efficiency of the power supply between it and the boards."""
 
     path: Path
     efficiency: CalibratedValue = USUAL_EFFICIENCY
@@ -225,6 +234,8 @@ class WallMeter:
 
 @dataclass(frozen=True)
 class Gain:
+    """The gain of one board, or why it is unknown; ``how`` says in words what it is based on."""
+
     gain: CalibratedValue | Unavailable
     how: str
 
@@ -232,83 +243,79 @@ class Gain:
 def gain_from_waves(
     bench: Bench, meter: WallMeter, *, seed: int = 0, progress: Callable[[float], None]
 ) -> Gain:
-    """Load the board slowly, while the meter writes its log."""
-    read_meter(meter.path, _wall_ahead_s(), fewest=0)  # what is wrong with it is best said at once
+    """Measure the gain: load the board with slow waves while the meter writes its log."""
+    read_meter(meter.path, _wall_ahead_s(), fewest=0)  # raises now where the log has errors
     waves = draw_waves(WAVES_S - _LEAD_S, *_PAUSES_S, lead_s=_LEAD_S, seed=seed)
     recording = bench.record(waves, HEAVY, progress)
     if recording.faults:
         return Gain(Unavailable("; ".join(recording.faults)), "")
-    (gain,) = _told(meter, _wall_ahead_s(), [_of_recording(recording)])
+    energy_j = recording.columns.get(Quantity.ENERGY)
+    drawn = _integrate(recording.t_s, recording.columns[Quantity.POWER], energy_j)
+    (gain,) = _fit(meter, _wall_ahead_s(), [drawn])
     return gain
 
 
 def gains_from_run(run: Path, meter: WallMeter) -> dict[DeviceInfo, Gain]:
-    """Of every GPU of the run; its load must have gone up and down."""
+    """Measure the gain of every GPU of a run whose load went up and down."""
     manifest = read_manifest(run)
     gpus = [device.info for device in manifest.devices if device.info.kind is Kind.GPU]
-    drawn = {info: found for info in gpus if (found := _of_run(run, info.key)) is not None}
+    drawn = {info: one for info in gpus if (one := _read_run(run, info.key)) is not None}
     if not drawn:
         raise UsageError(
-            f"run {manifest.id} has no trace of a GPU", "joulewise show tells what it has"
+            f"run {manifest.id} has no trace of a GPU", "`joulewise show` lists its devices"
         )
     ahead_s = (manifest.wall_start_ns - manifest.monotonic_start_ns) / NS_PER_S
-    return dict(zip(drawn, _told(meter, ahead_s, list(drawn.values())), strict=True))
+    return dict(zip(drawn, _fit(meter, ahead_s, list(drawn.values())), strict=True))
 
 
-def _told(meter: WallMeter, wall_ahead_s: float, boards: list[Drawn]) -> list[Gain]:
+def _fit(meter: WallMeter, wall_ahead_s: float, boards: list[ReportedEnergy]) -> list[Gain]:
     log = read_meter(meter.path, wall_ahead_s)
-    found = fit_gains(log, boards, meter.efficiency)
-    if isinstance(found, Unavailable):
-        return [Gain(found, "") for _ in boards]
+    fitted = fit_gains(log, boards, meter.efficiency)
+    if isinstance(fitted, Unavailable):
+        return [Gain(fitted, "") for _ in boards]
     how = (
         f"{meter.path.name}, a supply of {meter.efficiency.value:g} ± {meter.efficiency.error:g}, "
-        f"the meter's clock {found.ahead_s:+.1f} s"
+        f"the meter's clock {fitted.ahead_s:+.1f} s"
     )
-    return [Gain(_if_any_better(gain), how) for gain in found.gains]
+    return [Gain(_check_useful(gain), how) for gain in fitted.gains]
 
 
-def _if_any_better(gain: CalibratedValue | Unavailable) -> CalibratedValue | Unavailable:
+def _check_useful(gain: CalibratedValue | Unavailable) -> CalibratedValue | Unavailable:
+    """The gain, unless it is no more exact than what is known of any board."""
     if isinstance(gain, Unavailable) or gain.error / gain.value < Z95 * _PRIOR:
         return gain
     return Unavailable(
-        f"the meter tells {gain.value:.3f} ± {gain.error:.3f}, "
+        f"the meter gives {gain.value:.3f} ± {gain.error:.3f}, "
         f"no better than the ± {Z95 * _PRIOR:.3f} that is known without it",
-        "name the power supply's efficiency: --psu-efficiency 0.94±0.01",
+        "give the efficiency of the power supply: --psu-efficiency 0.94±0.01",
     )
 
 
-def _of_recording(recording: SensorPolls) -> Drawn:
-    energy_j = recording.columns.get(Quantity.ENERGY)
-    return _drawn(recording.t_s, recording.columns[Quantity.POWER], energy_j)
-
-
-def _of_run(run: Path, key: str) -> Drawn | None:
-    lane = open_lane(run, key, StreamKind.FAST)
-    if lane is None or Quantity.POWER.value not in lane.columns:
+def _read_run(run: Path, key: str) -> ReportedEnergy | None:
+    stream = open_lane(run, key, StreamKind.FAST)
+    if stream is None or Quantity.POWER.value not in stream.columns:
         return None
-    names = [n for n in ("t_ns", Quantity.POWER.value, Quantity.ENERGY.value) if n in lane.columns]
-    chunks = list(lane.chunks(names))
+    wanted = "t_ns", Quantity.POWER.value, Quantity.ENERGY.value
+    names = [name for name in wanted if name in stream.columns]
+    chunks = list(stream.chunks(names))
     column = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
     t_s = column["t_ns"] / NS_PER_S
-    return _drawn(t_s, column[Quantity.POWER.value], column.get(Quantity.ENERGY.value))
+    return _integrate(t_s, column[Quantity.POWER.value], column.get(Quantity.ENERGY.value))
 
 
-def _drawn(
-    t_s: NDArray[np.float64],
-    power_w: NDArray[np.float64],
-    energy_j: NDArray[np.float64] | None,
-) -> Drawn:
-    """By the counter, else by holding each reading until the next."""
+def _integrate(t_s: Array, power_w: Array, energy_j: Array | None) -> ReportedEnergy:
+    """The energy by the counter, else by holding each power reading until the next."""
     if energy_j is not None and np.isfinite(energy_j).any():
-        good = np.isfinite(energy_j)
-        t_s, energy_j = t_s[good], energy_j[good]
-        # Between two of its steps the counter stands still, and the board does not.
+        is_known = np.isfinite(energy_j)
+        t_s, energy_j = t_s[is_known], energy_j[is_known]
+        # Between two of its updates the counter stands still, and the board does not.
         stepped = np.diff(energy_j, prepend=energy_j[0] - 1.0) != 0
-        return Drawn(t_s[stepped], energy_j[stepped])
-    good = np.isfinite(power_w)
-    t_s, power_w = t_s[good], power_w[good]
-    return Drawn(t_s, np.concatenate([[0.0], np.cumsum(power_w[:-1] * np.diff(t_s))]))
+        return ReportedEnergy(t_s[stepped], energy_j[stepped])
+    is_known = np.isfinite(power_w)
+    t_s, power_w = t_s[is_known], power_w[is_known]
+    return ReportedEnergy(t_s, np.concatenate([[0.0], np.cumsum(power_w[:-1] * np.diff(t_s))]))
 
 
 def _wall_ahead_s() -> float:
+    """The wall clock less the monotonic one."""
     return time.time() - time.monotonic()

@@ -1,9 +1,9 @@
 """The process that loads a GPU: ``python -m joulewise.calibrate.gpu_load torch|sim INDEX``.
 
-Each line on its stdin is a wave, ``KIND OFF_S ON_S OFF_S ON_S ...``; it answers with a line
-``START_NS END_NS`` for each burst (CLOCK_MONOTONIC) and ``done`` after the last. What it cannot
-do it says as ``error``, a tab, what is wrong, a tab, what to do. It ends when its stdin does, or
-when nobody hears its answer: it never outlives whoever started it by more than a burst.
+Each line on its stdin is a wave, ``KIND OFF_S ON_S OFF_S ON_S ...``. It answers with ``begin``, a
+line ``START_NS END_NS`` for each burst (CLOCK_MONOTONIC), and ``done`` after the last. An error is
+a line of ``error``, the message and the hint, with tabs between. The process ends when its stdin is
+closed or nobody reads its answers, so that it never outlives its parent by more than a burst.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from joulewise.errors import JoulewiseError, UsageError
 HEAVY: Final = "heavy"
 LIGHT: Final = "light"
 
-_PRODUCT: Final = 2048  # 17 GFLOP: about a millisecond on a GPU of today
+_PRODUCT: Final = 2048  # rows and columns: 17 GFLOP, about a millisecond on a GPU of today
 _COPIED_B: Final = 1 << 28
-_LOOK_S: Final = 0.0005
-# Steps so short that the power of their phases is one to any sensor.
+_POLL_S: Final = 0.0005
+# Workloads whose steps are so short that no sensor resolves their phases.
 SIMULATED: Final = {HEAVY: ("mnist-big", 1), LIGHT: ("mnist-small", None)}
 
-# Works so many times, and says from when to when it did.
+# Does a piece of work so many times; returns start and end in ns.
 Work = Callable[[int], tuple[int, int]]
 Load = Callable[[str], Work]
 
@@ -35,7 +35,7 @@ Load = Callable[[str], Work]
 def main(source: str, index: str) -> int:
     # Ctrl-C is for whoever started this, who then closes stdin.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(BrokenPipeError):  # nobody listens any more
+    with suppress(BrokenPipeError):  # the parent has ended
         try:
             load = _simulated(int(index)) if source == "sim" else _torch()
             for line in iter(sys.stdin.readline, ""):
@@ -59,7 +59,7 @@ def _wave(work: Work, times: list[float]) -> None:
 
 
 def _time_of_one(work: Work) -> float:
-    """How long one piece of work takes, clocks up."""
+    """Seconds of one piece of work at high clocks."""
     count = 16
     work(count)
     start_ns, end_ns = work(count)
@@ -88,7 +88,7 @@ def _torch() -> Load:
         import torch
     except ImportError:
         raise UsageError(
-            "to load a GPU takes torch, which is not installed",
+            "loading a GPU needs torch, which is not installed",
             "pip install torch, or try it on simulated GPUs: "
             "joulewise sim --gpu v100 -- joulewise calibrate",
         ) from None
@@ -98,7 +98,7 @@ def _torch() -> Load:
             "install a build of torch for CUDA: https://pytorch.org/get-started/locally",
         )
     pieces = {HEAVY: _products, LIGHT: _copies}
-    return lambda kind: _awaited(torch, pieces[kind](torch))
+    return lambda kind: _wait_for(torch, pieces[kind](torch))
 
 
 def _products(torch: Any) -> Callable[[], object]:
@@ -113,23 +113,23 @@ def _copies(torch: Any) -> Callable[[], object]:
     return lambda: b.copy_(a)
 
 
-def _awaited(torch: Any, piece: Callable[[], object]) -> Work:
+def _wait_for(torch: Any, piece: Callable[[], object]) -> Work:
     def work(count: int) -> tuple[int, int]:
         start_ns = time.monotonic_ns()
         for _ in range(count):
             piece()
         done = torch.cuda.Event()
         done.record()
-        # Asleep, unlike CUDA's own wait: a spinning core would show at a wall meter.
+        # CUDA's own wait spins: a busy core would show at a wall meter.
         while not done.query():
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return start_ns, time.monotonic_ns()
 
     return work
 
 
 def _say(line: str) -> None:
-    os.write(1, f"{line}\n".encode())  # unbuffered: nothing is left to fail at the end
+    os.write(1, f"{line}\n".encode())  # unbuffered: no flush can fail at exit
 
 
 if __name__ == "__main__":

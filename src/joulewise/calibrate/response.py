@@ -1,13 +1,9 @@
-"""What a board's power sensor does, from polls taken while a load went on and off.
+"""Averaging window and lag of a power sensor, from polls while a load went on and off.
 
-The load is switched at irregular times, so that the sensor's ticks meet its edges at every phase
-and nothing beats with anything: see ``sensor_ticks`` for when, ``sensor_window`` for over what.
-
-Which averaging window, and how late, makes readings out of a load that goes on and off.
-
-A reading made at tick T is taken for the mean of power over ``window_s`` that ended ``lag_s``
-before T. Under a load that is either on or off, that is a straight line in the share of the
-window that was on. Window and lag are those that leave the smallest squares.
+A value that the sensor makes at time T is modelled as the mean power over ``window_s`` seconds that
+ended ``lag_s`` before T. Under a load that is either on or off, that is linear in the share of the
+window in which it was on. Window and lag are fitted by least squares: a grid, then Gauss-Newton.
+The load is switched at random times, so that the sensor's updates meet its edges at every phase.
 """
 
 from __future__ import annotations
@@ -29,20 +25,38 @@ if TYPE_CHECKING:
 LONGEST_S: Final = 1.6  # the 1 s average of recent boards, and then some
 
 _LEAST_TICKS: Final = 40
-_FOLLOWS: Final = 0.8
-_COARSE_TICKS: Final = 400
-_WINDOW_RATIO: Final = 1.15
-_LAGS_PER_PERIOD: Final = 12
-_STRAY: Final = 9.0  # median deviations: six standard ones
-_MOST_STRAYS: Final = 0.1
-_ITERATIONS: Final = 20
-_PARTS: Final = 10
-_STUDENT_95: Final = 2.26  # for as many parts
+# The share of the readings' variance that the load has to explain, here and at a wall meter.
+# Chosen: another load on the GPU, or a throttled one, leaves far less.
+LEAST_EXPLAINED_SHARE: Final = 0.8
+_COARSE_TICKS: Final = 400  # readings at most for the grid, whose cost is in proportion to them
+_WINDOW_RATIO: Final = 1.15  # of neighbouring windows of the grid
+_LAGS_PER_PERIOD: Final = 12  # of the grid
+_OUTLIER: Final = 9.0  # median absolute deviations: six standard ones
+_MOST_OUTLIERS: Final = 0.1  # share of the readings
+_ITERATIONS: Final = 20  # of Gauss-Newton, which needs about five
+# Blocks of the jackknife, and Student's 97.5 % quantile for one less degrees of freedom.
+JACKKNIFE_BLOCKS: Final = 10
+_STUDENT_95: Final = 2.26
+_LEAST_SWING_W: Final = 3.0  # of the readings under load
+_LONG_AVERAGE_S: Final = 0.5  # between the 1 s averages of recent boards and the 0.1 s of others
+
+# The fitted parameters. The rise is by how much power comes later than the load, as clocks go up.
+_LAG, _WINDOW, _RISE = range(3)
+
+
+def jackknife_error(estimates: Array) -> Array:
+    """95 % error of an estimate, from those with one block of the data left out at a time (rows).
+
+    Neighbouring readings share a block, so that the error includes drift (block jackknife).
+    """
+    count = len(estimates)
+    squares = ((estimates - estimates.mean(0)) ** 2).sum(0)
+    return np.asarray(_STUDENT_95 * np.sqrt((count - 1) / count * squares))
 
 
 @dataclass(frozen=True)
 class SensorResponse:
-    """How readings follow the load. ``swing_w`` lies between off and on."""
+    """How readings follow the load; ``swing_w`` is the power between off and on."""
 
     window_s: CalibratedValue
     lag_s: CalibratedValue
@@ -52,25 +66,23 @@ class SensorResponse:
 def fit_response(
     tick_s: Array, value: Array, on_s: Array, off_s: Array, period_s: float
 ) -> SensorResponse | Unavailable:
-    """Of readings ``value`` made at ``tick_s`` while the load went on and off."""
+    """Fit values that the sensor made at ``tick_s`` while the load went on and off."""
     near = (tick_s > on_s[0]) & (tick_s < off_s[-1] + LONGEST_S)
     data = _Data(tick_s[near], value[near], on_s, off_s)
     if data.tick_s.size < _LEAST_TICKS:
-        few = f"it showed {data.tick_s.size} new values under load, too few"
-        return Unavailable(few, "take more time: --seconds")
-    shape = data.refined(_coarse(data, period_s), period_s)
-    follows = 1 - data.left(shape)
-    data = data.without_strays(shape)
-    shape = data.refined(shape, period_s)
-    if follows < _FOLLOWS:
+        few = f"it had {data.tick_s.size} new values under load, too few"
+        return Unavailable(few, "use more --seconds")
+    shape = data.refine(_search_grid(data, period_s), period_s)
+    explained = 1 - data.unexplained(shape)
+    data = data.without_outliers(shape)
+    shape = data.refine(shape, period_s)
+    if explained < LEAST_EXPLAINED_SHARE:
         return Unavailable(
-            f"its readings follow the load by only {follows:.0%}: something else used the GPU, "
-            "it was held back, or its sensor is no average over a window"
+            f"the load explains only {explained:.0%} of its readings: something else used the GPU, "
+            "its clocks were lowered, or its sensor does not average over a window"
         )
-    # Each part left out in turn: an error that knows of drift, and of power that is not square.
-    without = np.array([data.without(i).refined(shape, period_s) for i in range(_PARTS)])
-    spread = np.sqrt((_PARTS - 1) / _PARTS * ((without - without.mean(0)) ** 2).sum(0))
-    error = _STUDENT_95 * spread
+    blocks = range(JACKKNIFE_BLOCKS)
+    error = jackknife_error(np.array([data.without(i).refine(shape, period_s) for i in blocks]))
     return SensorResponse(
         window_s=CalibratedValue(float(shape[_WINDOW]), float(error[_WINDOW])),
         lag_s=CalibratedValue(max(0.0, float(shape[_LAG])), float(error[_LAG])),
@@ -78,52 +90,51 @@ def fit_response(
     )
 
 
-# What is fitted: the rise is by how much power comes later than the load, clocks going up.
-_LAG, _WINDOW, _RISE = range(3)
-
-
 @dataclass(frozen=True)
 class _Data:
+    """Values of the sensor with their times, and when the load went on and off."""
+
     tick_s: Array
     value: Array
     on_s: Array
     off_s: Array
 
-    def kept(self, some: NDArray[np.bool_] | slice) -> _Data:
+    def select(self, some: NDArray[np.bool_] | slice) -> _Data:
         return _Data(self.tick_s[some], self.value[some], self.on_s, self.off_s)
 
     def without(self, part: int) -> _Data:
-        return self.kept(np.arange(self.tick_s.size) * _PARTS // self.tick_s.size != part)
+        return self.select(
+            np.arange(self.tick_s.size) * JACKKNIFE_BLOCKS // self.tick_s.size != part
+        )
 
-    def thinned(self) -> _Data:
-        return self.kept(slice(None, None, -(-self.tick_s.size // _COARSE_TICKS)))
-
-    def without_strays(self, shape: Array) -> _Data:
-        """Without the few readings that are far off the rest: somebody's blip, a mistaken time."""
+    def without_outliers(self, shape: Array) -> _Data:
+        """Without the few readings far from the fit: another program's load, a wrong time."""
         off = np.abs(self.residual(shape))
-        return self.kept(off <= max(_STRAY * np.median(off), np.quantile(off, 1 - _MOST_STRAYS)))
+        limit = max(_OUTLIER * np.median(off), np.quantile(off, 1 - _MOST_OUTLIERS))
+        return self.select(off <= limit)
 
-    def left(self, shape: Array) -> float:
+    def unexplained(self, shape: Array) -> float:
         """The share of the readings' variance that the load does not explain."""
         return float((self.residual(shape) ** 2).mean() / self.value.var())
 
     def swing_w(self, shape: Array) -> float:
-        _, coefficients = self._solved(shape)
+        _, coefficients = self._solve(shape)
         return float(coefficients[1])
 
     def residual(self, shape: Array) -> Array:
-        columns, coefficients = self._solved(shape)
+        columns, coefficients = self._solve(shape)
         return self.value - columns @ coefficients
 
-    def _solved(self, shape: Array) -> tuple[Array, Array]:
+    def _solve(self, shape: Array) -> tuple[Array, Array]:
         share = self._share_on(shape)
-        # Boards warm up: both levels may drift.
+        # Boards warm up: the power of both states may drift.
         drift = (self.tick_s - self.tick_s[0]) / np.ptp(self.tick_s) - 0.5
         columns = np.column_stack([np.ones_like(share), share, drift, share * drift])
         coefficients, *_ = np.linalg.lstsq(columns, self.value, rcond=None)
         return columns, coefficients
 
     def _share_on(self, shape: Array) -> Array:
+        """The share of each value's window in which the load was on."""
         lag_s, window_s, rise_s = shape
         on_s = np.minimum(self.on_s + rise_s, self.off_s)
         edge_s = np.column_stack([on_s, self.off_s]).ravel()
@@ -135,8 +146,8 @@ class _Data:
         begin = np.interp(end_s - window_s, edge_s, done_s)
         return np.asarray((np.interp(end_s, edge_s, done_s) - begin) / window_s)
 
-    def refined(self, shape: Array, period_s: float) -> Array:
-        """Gauss and Newton's steps, halved where one goes too far."""
+    def refine(self, shape: Array, period_s: float) -> Array:
+        """Gauss-Newton steps, shortened where one goes too far."""
         smallest = np.array([-period_s, period_s / 50, -period_s / 2])
         residual = self.residual(shape)
         for _ in range(_ITERATIONS):
@@ -145,42 +156,38 @@ class _Data:
                 [(self.residual(shape + d) - residual) / step for d in np.eye(3) * step]
             )
             move, *_ = np.linalg.lstsq(slopes, -residual, rcond=None)
-            for halved in (1.0, 0.5, 0.25, 0.125, 0.03):
-                tried = np.maximum(shape + halved * move, smallest)
-                left = self.residual(tried)
-                if left @ left < residual @ residual:
+            for factor in (1.0, 0.5, 0.25, 0.125, 0.03):
+                tried = np.maximum(shape + factor * move, smallest)
+                tried_residual = self.residual(tried)
+                if tried_residual @ tried_residual < residual @ residual:
                     break
             else:
                 return shape
             moved = np.abs(tried - shape).max()
-            shape, residual = tried, left
+            shape, residual = tried, tried_residual
             if moved < 1e-5 * shape[_WINDOW]:
                 break
         return shape
 
 
-def _coarse(data: _Data, period_s: float) -> Array:
-    """The best of a grid, from which the exact one can be found by going downhill."""
-    data = data.thinned()
+def _search_grid(data: _Data, period_s: float) -> Array:
+    """The best parameters of a grid, near enough for Gauss-Newton."""
+    data = data.select(slice(None, None, -(-data.tick_s.size // _COARSE_TICKS)))
     count = int(np.log(LONGEST_S / (period_s / 20)) / np.log(_WINDOW_RATIO)) + 1
     shapes = [
         np.array([lag_s, window_s, 0.0])
         for window_s in np.geomspace(period_s / 20, LONGEST_S, count)
         for lag_s in np.arange(0, 2 * _LAGS_PER_PERIOD) * (period_s / _LAGS_PER_PERIOD)
     ]
-    return min(shapes, key=data.left)
-
-
-_LEAST_SWING_W: Final = 3.0
-_LONG_AVERAGE_S: Final = 0.5
+    return min(shapes, key=data.unexplained)
 
 
 @dataclass(frozen=True)
 class SensorPolls:
     """Polls of one device, and when its load went on and off, on one clock.
 
-    ``columns`` is by quantity, NaN where there was no answer. ``faults`` says what makes the
-    recording worthless: others on the GPU, heat.
+    ``columns`` is by quantity, NaN where there was no answer. ``faults`` says in words why the
+    polls cannot be used: other processes on the GPU, lowered clocks.
     """
 
     t_s: Array
@@ -190,20 +197,20 @@ class SensorPolls:
     faults: tuple[str, ...] = ()
 
     def under_load(self) -> SensorPolls:
-        """From the first edge on: an idle board may update at a pace of its own."""
+        """The polls from the first load on: an idle board may update at another rate."""
         keep = self.t_s >= self.on_s[0]
         columns = {quantity: column[keep] for quantity, column in self.columns.items()}
         return replace(self, t_s=self.t_s[keep], columns=columns)
 
 
 def fit_sensor(recording: SensorPolls, quantity: Quantity) -> SensorTiming | Unavailable:
-    """Every figure with its error, or why the recording does not tell."""
+    """Fit update period, window and lag of one sensor, or say why it cannot be done."""
     if recording.faults:
         return Unavailable("; ".join(recording.faults))
     loaded = recording.under_load()
     value = loaded.columns.get(quantity)
     if value is None or not np.isfinite(value).any():
-        return Unavailable(f"the board told no {quantity.value}")
+        return Unavailable(f"the board reports no {quantity.value}")
     low_w, high_w = np.nanquantile(value, [0.02, 0.98])
     if high_w - low_w < _LEAST_SWING_W:
         return Unavailable(f"the load moved its readings by {high_w - low_w:.1f} W, too little")
@@ -211,18 +218,18 @@ def fit_sensor(recording: SensorPolls, quantity: Quantity) -> SensorTiming | Una
     if isinstance(ticks, Unavailable):
         return ticks
     period = ticks.period_s
-    found = fit_response(ticks.t_s, ticks.value, loaded.on_s, loaded.off_s, period.value)
-    if isinstance(found, Unavailable):
-        return found
-    window = found.window_s
+    response = fit_response(ticks.t_s, ticks.value, loaded.on_s, loaded.off_s, period.value)
+    if isinstance(response, Unavailable):
+        return response
+    window, lag = response.window_s, response.lag_s
     seen = window.value / period.value
     relative = np.hypot(window.error / window.value, period.error / period.value)
-    # When in the time of a call the driver looked cannot be known.
+    # At which moment of a call the driver read the sensor is unknown.
     poll_s = float(np.median(np.diff(loaded.t_s)))
     return SensorTiming(
         update_period_s=period,
         window_s=window,
-        lag_s=CalibratedValue(found.lag_s.value, float(np.hypot(found.lag_s.error, poll_s / 2))),
+        lag_s=CalibratedValue(lag.value, float(np.hypot(lag.error, poll_s / 2))),
         unseen_share=CalibratedValue(float(max(0.0, 1 - seen)), float(min(1.0, seen * relative))),
         rate_busy_hz=_rate(recording, quantity, recording.on_s[0], recording.off_s[-1]),
         rate_idle_hz=_rate(recording, quantity, recording.t_s[0], recording.on_s[0]),
@@ -230,7 +237,7 @@ def fit_sensor(recording: SensorPolls, quantity: Quantity) -> SensorTiming | Una
 
 
 def counter_period(recording: SensorPolls) -> CalibratedValue | Unavailable:
-    """How often the energy counter moves."""
+    """The update period of the energy counter."""
     column = recording.columns.get(Quantity.ENERGY)
     if column is None:
         return Unavailable("the board has no energy counter")
@@ -239,14 +246,14 @@ def counter_period(recording: SensorPolls) -> CalibratedValue | Unavailable:
 
 
 def is_long_average(timing: SensorTiming) -> bool:
-    """Whether such a reading is a mean over about a second, as the plain call's from Ampere on."""
+    """Whether readings are averages over about a second, as NVML's power is from Ampere on."""
     return timing.window_s is not None and timing.window_s.value > _LONG_AVERAGE_S
 
 
 def _rate(
     recording: SensorPolls, quantity: Quantity, start_s: float, end_s: float
 ) -> CalibratedValue | None:
-    """New values a second; one more or less may lie beyond the ends."""
+    """New values per second in an interval; one more or less may lie beyond its ends."""
     within = (recording.t_s >= start_s) & (recording.t_s < end_s)
     value = recording.columns[quantity][within]
     value = value[np.isfinite(value)]

@@ -1,4 +1,4 @@
-"""A simulated board on the bench, in virtual time: minutes of calibrating in a second."""
+"""A simulated board in virtual time: minutes of calibration in a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from joulewise.units import NS_PER_S
 
 @dataclass(frozen=True)
 class VirtualBench:
-    """The share ``late`` of the polls comes some 10 ms too late."""
+    """Loads and polls a simulated board; a share ``late`` of the polls is some 10 ms late."""
 
     unit: BoardUnit
     late: float = 0.0

@@ -1,4 +1,4 @@
-"""A wall meter's log: two columns of a CSV, whatever the meter calls them."""
+"""The log of a wall meter: a CSV file with a column of times and one of watts, in any order."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from joulewise.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Readings that a log needs; chosen: a line with a drift has three parameters.
 FEWEST: Final = 20
-_LOOKS_LIKE: Final = "it takes two columns, such as: time,power_w"
-# The earliest moment that a wall clock would tell in each unit: anything below is uptime.
+_FORM_HINT: Final = "it needs two columns, such as: time,power_w"
+# Unix times in ns, us, ms and s: the least number of each unit (the year 2001), and its seconds.
+# Anything below is time since boot.
 _UNIX: Final = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3), (1e9, 1.0))
 
 
 @dataclass(frozen=True)
 class Meter:
-    """Power at the wall, at times on the monotonic clock (as far as the meter's clock is right)."""
+    """Power at the wall, at times of the monotonic clock, as far as the meter's clock is right."""
 
     t_s: NDArray[np.float64]
     power_w: NDArray[np.float64]
 
 
 def read_meter(path: Path, wall_ahead_s: float, *, fewest: int = FEWEST) -> Meter:
-    """``wall_ahead_s`` is the wall clock less the monotonic one.
+    """Read a log of at least ``fewest`` readings; ``wall_ahead_s`` is wall less monotonic clock.
 
     Times are ISO 8601 (local where they name no zone), unix (s, ms, us or ns), or seconds of the
     monotonic clock (nanoseconds in a column whose name ends in ``_ns``).
@@ -48,14 +50,14 @@ def read_meter(path: Path, wall_ahead_s: float, *, fewest: int = FEWEST) -> Mete
     for line, cells in rest if header else rows:
         if len(cells) <= max(time_at, power_at):
             raise _wrong(path, line, "has too few columns")
-        told = cells[power_at].strip()
-        if not told:
+        power_text, time_text = cells[power_at].strip(), cells[time_at].strip()
+        if not power_text:
             continue
-        power_w, t_s = _number(told), _moment(cells[time_at].strip(), name, wall_ahead_s)
+        power_w, t_s = _number(power_text), _parse_time(time_text, name, wall_ahead_s)
         if power_w is None:
-            raise _wrong(path, line, f"tells no power: {told[:20]!r}")
+            raise _wrong(path, line, f"has no power: {power_text[:20]!r}")
         if t_s is None:
-            raise _wrong(path, line, f"tells no time: {cells[time_at].strip()[:30]!r}")
+            raise _wrong(path, line, f"has no time: {time_text[:30]!r}")
         moments.append((t_s, power_w))
     if len(moments) < fewest:
         few = f"{path} has {len(moments)} readings, too few"
@@ -71,10 +73,10 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "name the meter's CSV") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is no text", _LOOKS_LIKE) from None
+        raise UsageError(f"{path} is not a text file", _FORM_HINT) from None
     lines = [(n, s) for n, s in enumerate(text.splitlines(), 1) if s.strip() and s[0] != "#"]
     if not lines:
-        raise UsageError(f"{path} is empty", _LOOKS_LIKE)
+        raise UsageError(f"{path} is empty", _FORM_HINT)
     separator = next((c for c in ";\t" if c in lines[0][1]), ",")
     rows = [(n, next(csv.reader([s], delimiter=separator))) for n, s in lines]
     if len(rows[0][1]) < 2:
@@ -83,11 +85,11 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _column(names: Sequence[str], words: Sequence[str], otherwise: int) -> int:
-    found = (i for i, name in enumerate(names) if any(word in name for word in words))
-    return next(found, otherwise)
+    matching = (i for i, name in enumerate(names) if any(word in name for word in words))
+    return next(matching, otherwise)
 
 
-def _moment(text: str, name: str, wall_ahead_s: float) -> float | None:
+def _parse_time(text: str, name: str, wall_ahead_s: float) -> float | None:
     number = _number(text)
     if number is None:
         try:
@@ -112,4 +114,4 @@ def _number(text: str) -> float | None:
 
 
 def _wrong(path: Path, line: int, what: str) -> UsageError:
-    return UsageError(f"{path}, line {line}: it {what}", _LOOKS_LIKE)
+    return UsageError(f"{path}, line {line}: it {what}", _FORM_HINT)

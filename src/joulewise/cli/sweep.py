@@ -148,7 +148,7 @@ def _sweep(
     """Put into ``made`` each sweep that was made, with how many are left after it."""
     from joulewise.process.failpoints import point
     from joulewise.sweep.lifecycle import going_on, gpus_of, prepare
-    from joulewise.sweep.lock import having
+    from joulewise.sweep.lock import reserve_gpus
 
     point("sweep-asked")
     # Whatever is wrong with any of them is told before the first run of all.
@@ -157,7 +157,7 @@ def _sweep(
         return _show_plans(every, store, given["price_per_kwh"], json_path)
     point("sweep-prepared")
     told, failed = [], False
-    with having(gpus_of(every)):
+    with reserve_gpus(gpus_of(every)):
         for prepared, folder in zip(every, going_on(every, store, new=given["new"]), strict=True):
             sweep = _conduct(prepared, store, folder, made, len(every))
             point("sweep-made")

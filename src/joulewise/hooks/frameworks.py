@@ -8,7 +8,7 @@ imported, so that it is there should the process be killed, and once more at the
 
 Times are of CLOCK_MONOTONIC; ``cpu_s`` is the CPU time since the import, of the process and the
 children it has waited for. ``end_ns`` and ``cpu_s`` are null until the process ends by itself.
-Nothing is imported for it: what the program did not load is not asked.
+Only modules that the program itself has imported are asked.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .quiet import quietly
+from .safe_calls import ignoring_errors
 
-# Those that bring their own kernels, and what is built on them. The first wake this (waking.py).
+# Those that bring their own kernels, on whose import this is loaded (import_hook.py), and what is
+# built on them.
 NAMED = (
     "torch", "tensorflow", "jax", "keras", "tf_keras", "lightning", "pytorch_lightning",
     "transformers", "accelerate", "flax",
@@ -32,12 +33,12 @@ NAMED = (
 
 
 class FrameworkRecord:
-    """The record of this process; each of its forks that ends by itself has one of its own."""
+    """The record of this process; each fork that ends by itself writes one of its own."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._start()
-        atexit.register(quietly(self.write), ended=True)
+        atexit.register(ignoring_errors(self.write), ended=True)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._start)
 
@@ -46,7 +47,7 @@ class FrameworkRecord:
         self._cpu_s = _cpu_s()
 
     def write(self, *, ended: bool = False) -> None:
-        """Replace the file as a whole. Workers that multiprocessing started leave none."""
+        """Replace the file as a whole; workers of multiprocessing write none."""
         if _is_worker():
             return
         end_ns = time.monotonic_ns() if ended else None
@@ -55,7 +56,7 @@ class FrameworkRecord:
 
 
 def write_versions(folder: str) -> None:
-    """What is loaded now, at the end of a block of the program (``joulewise.measure``)."""
+    """Write the versions that are loaded now, at the end of a ``joulewise.measure`` block."""
     loaded = versions()
     if loaded:
         _write(folder, time.monotonic_ns(), None, None, loaded)
@@ -85,25 +86,25 @@ def _is_worker() -> bool:
     processes = sys.modules.get("multiprocessing.process")
     if processes is None:
         return False
-    # One that is spawned imports the program's modules first, and only then knows its parent.
+    # A spawned process imports the program's modules before it knows its parent.
     is_spawned = getattr(processes.current_process(), "_inheriting", False)
     return is_spawned or processes.parent_process() is not None
 
 
 def versions(*, ended: bool = True) -> dict[str, dict[str, str]]:
-    """Of each framework that is loaded: its version, and those of CUDA, cuDNN and HIP it has.
+    """The version of each framework that is loaded, and those of its CUDA, cuDNN and HIP.
 
-    Some libraries are asked only when the process has ``ended``: cuDNN might be loaded by it.
+    cuDNN's is read only when the process has ``ended``, since reading it may load the library.
     """
-    told: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, str]] = {}
     for name in NAMED:
         module = sys.modules.get(name)
         version = getattr(module, "__version__", None)
         if isinstance(version, str):
-            libraries = quietly(_LIBRARIES.get(name, _nothing))(module, ended) or {}
+            libraries = ignoring_errors(_LIBRARIES.get(name, _nothing))(module, ended) or {}
             known = {key: str(value) for key, value in libraries.items() if value}
-            told[name] = {"version": str(version), **known}
-    return told
+            found[name] = {"version": str(version), **known}
+    return found
 
 
 def _nothing(_module: Any, _ended: bool) -> dict[str, Any]:
@@ -122,12 +123,12 @@ def _of_tensorflow(tensorflow: Any, _ended: bool) -> dict[str, Any]:
 
 
 def _of_jax(_jax: Any, ended: bool) -> dict[str, Any]:
-    asked = getattr(sys.modules.get("jax._src.lib"), "cuda_versions", None)
-    if asked is None or not ended:
+    libraries = getattr(sys.modules.get("jax._src.lib"), "cuda_versions", None)
+    if libraries is None or not ended:
         return {}
     return {
-        "cuda": cuda_version(asked.cuda_runtime_get_version()),
-        "cudnn": cudnn_version(asked.cudnn_get_version()),
+        "cuda": cuda_version(libraries.cuda_runtime_get_version()),
+        "cudnn": cudnn_version(libraries.cudnn_get_version()),
     }
 
 
@@ -139,12 +140,12 @@ _LIBRARIES: dict[str, Callable[[Any, bool], dict[str, Any]]] = {
 
 
 def cuda_version(number: int) -> str:
-    """As NVIDIA writes 12040: 12.4 (cudaRuntimeGetVersion, 1000 major + 10 minor)."""
+    """12040 as 12.4 (cudaRuntimeGetVersion: 1000 x major + 10 x minor)."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def cudnn_version(number: int) -> str:
-    """As NVIDIA writes 90100: 9.1.0. Up to version 8 majors were thousands: 8902 is 8.9.2."""
+    """90100 as 9.1.0; up to version 8 majors were thousands, and 8902 is 8.9.2."""
     major = 10_000 if number >= 90_000 else 1_000
     return f"{number // major}.{number % major // 100}.{number % 100}"
 
@@ -157,7 +158,7 @@ _record: list[FrameworkRecord] = []
 
 
 def note_import(_module: Any) -> None:
-    """A framework was imported: its versions are taken down, and its use from now on."""
+    """Record that a framework was imported: its version, and its use from now on."""
     if not _record:
         _record.append(FrameworkRecord(os.environ.get("JOULEWISE_MARKS", "")))
     _record[0].write()

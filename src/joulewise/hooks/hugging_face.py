@@ -1,28 +1,28 @@
-"""transformers: what a ``Trainer`` tells its callbacks."""
+"""transformers: the calls of a ``Trainer`` to its callbacks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .quiet import around
-from .trainings import trainings
+from .safe_calls import wrap
+from .training_events import trainings
 
-# More epochs than this is how the Trainer says that it does not know (a data set with no length).
+# The Trainer has more epochs than this (sys.maxsize) where its data set has no length.
 MOST_EPOCHS = 10**9
 
 
 def watch_callbacks(module: Any) -> None:
-    # Not a callback of our own: that would show in the user's list.
-    around(module.CallbackHandler, "call_event", before=_before, after=_after)
+    # Not by a callback, which would show in the user's list.
+    wrap(module.CallbackHandler, "call_event", before=_before, after=_after)
 
 
 def watch_trainer(module: Any) -> None:
-    around(
+    wrap(
         module.Trainer,
         "train",
         after=lambda trainer, *_, **__: trainings.end(trainer.callback_handler),
     )
-    around(
+    wrap(
         module.Trainer,
         "evaluate",
         before=lambda *_, **__: trainings.begin_validation(),
@@ -40,10 +40,10 @@ def _before(
         trainings.steps = int(state.global_step)
         trainings.memory["epoch"] = int((state.epoch or 0) + 1e-6)
         if not _is_between_epochs(state) and not getattr(arguments, "ignore_data_skip", False):
-            trainings.memory["goes on"] = 1  # from a checkpoint in the middle of an epoch
+            trainings.memory["resumed"] = 1  # from a checkpoint in the middle of an epoch
     elif event == "on_epoch_end":  # before callbacks that stop the training now
         trainings.memory["cut"] = int(
-            bool(trainings.memory.pop("goes on", 0)) or _is_cut(state, control)
+            bool(trainings.memory.pop("resumed", 0)) or _is_cut(state, control)
         )
     elif event == "on_epoch_begin":
         total = int(state.num_train_epochs)
@@ -63,8 +63,8 @@ def _after(handler: Any, event: str, _arguments: Any, state: Any, *_: Any, **__:
 def _is_cut(state: Any, control: Any) -> bool:
     """Whether an epoch ends before its data do: by ``max_steps``, or by a callback.
 
-    A data set without a length does not tell that its last batch was the last one: where the
-    training stops then, the epoch counts as cut.
+    With a data set without a length the last batch is unknown: where the training stops then, the
+    epoch counts as cut.
     """
     if not (control.should_training_stop or control.should_epoch_stop):
         return False

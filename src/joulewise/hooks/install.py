@@ -1,4 +1,4 @@
-"""The environment in which every Python process of a command marks its spans."""
+"""The environment in which every Python process of a command loads the hooks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ SITE = Path(__file__).parent / "site"
 def environment(
     base: Mapping[str, str], marks: Path, run_id: str, *, hooks: bool = True
 ) -> dict[str, str]:
-    """``base`` for a command whose marks go to ``marks``.
+    """Return ``base`` with the variables for a command whose marks go to the folder ``marks``.
 
-    Without ``hooks`` only what the program marks itself is kept (``joulewise.span``).
+    Without ``hooks`` there are only the marks of the program itself (``joulewise.span``).
     """
     environ = dict(base)
     environ["JOULEWISE_MARKS"] = str(marks.absolute())
     environ["JOULEWISE_RUN"] = run_id
-    rest = [entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry != str(SITE)]
-    if not hooks or os.pathsep in str(SITE):
-        entries = rest
-    else:
-        entries = [str(SITE), *rest] if any(rest) else [str(SITE)]
+    entries = [
+        entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry != str(SITE)
+    ]
+    if hooks and os.pathsep not in str(SITE):
+        entries = [str(SITE), *(entries if any(entries) else ())]
     if any(entries):
         environ["PYTHONPATH"] = os.pathsep.join(entries)
     else:

@@ -1,42 +1,42 @@
-"""Keras 2 and 3: what ``Model.fit`` tells its list of callbacks, whatever the backend.
+"""Keras 2 and 3: the calls of ``Model.fit`` to its list of callbacks, whatever the backend.
 
 The list is where all loops of Keras meet: ``fit`` in eager mode, in graph mode and of Keras 3, and
 ``fit_generator``, which was a loop of its own up to Keras 2.3 and calls ``fit`` since. A training
-is marked where the list hears that one begins, so one that passes through both is marked once.
+is marked where the list is told that one begins, so one that passes through both is marked once.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .quiet import around
-from .trainings import trainings
+from .safe_calls import wrap
+from .training_events import trainings
 
 
 def watch_callbacks(module: Any) -> None:
     callbacks = module.CallbackList
-    around(callbacks, "on_train_begin", before=_train_begin)
-    around(callbacks, "on_train_end", after=lambda self, *_, **__: trainings.end(self))
-    around(callbacks, "on_epoch_begin", before=_epoch_begin)
-    around(callbacks, "on_epoch_end", before=_before_epoch_end, after=_epoch_end)
-    # Keras 2.2 and before has only batches of trainings, and tells nothing of an evaluation.
+    wrap(callbacks, "on_train_begin", before=_train_begin)
+    wrap(callbacks, "on_train_end", after=lambda self, *_, **__: trainings.end(self))
+    wrap(callbacks, "on_epoch_begin", before=_epoch_begin)
+    wrap(callbacks, "on_epoch_end", before=_before_epoch_end, after=_epoch_end)
+    # Keras 2.2 and before has only batches of trainings, and no callbacks of evaluations.
     batch = "train_batch" if hasattr(callbacks, "on_train_batch_begin") else "batch"
-    around(callbacks, f"on_{batch}_begin", before=_batch_begin)
-    around(callbacks, f"on_{batch}_end", after=_batch_end)
+    wrap(callbacks, f"on_{batch}_begin", before=_batch_begin)
+    wrap(callbacks, f"on_{batch}_end", after=_batch_end)
     if hasattr(callbacks, "_call_batch_hook"):
-        # The loops of graph mode and of Keras 2.3 call this alone. In eager mode it is called by
-        # the ones above, and only where some callback wants to hear of batches.
-        around(callbacks, "_call_batch_hook", before=_mode_batch_begin, after=_mode_batch_end)
+        # The loops of graph mode and of Keras 2.3 call only this. In eager mode the methods above
+        # call it, where some callback uses batches.
+        wrap(callbacks, "_call_batch_hook", before=_mode_batch_begin, after=_mode_batch_end)
     if hasattr(callbacks, "on_test_begin"):
-        around(callbacks, "on_test_begin", before=lambda *_, **__: trainings.begin_validation())
-        around(callbacks, "on_test_end", after=lambda *_, **__: trainings.end_validation())
+        wrap(callbacks, "on_test_begin", before=lambda *_, **__: trainings.begin_validation())
+        wrap(callbacks, "on_test_end", after=lambda *_, **__: trainings.end_validation())
 
 
 def watch_fit(module: Any) -> None:
-    """For the end of a training that an exception ends, which no callback is told."""
+    """Mark the end of a training that an exception ends, without a callback."""
     for name in ("fit", "fit_generator"):
         if hasattr(module.Model, name):  # Keras 3 has no fit_generator
-            around(
+            wrap(
                 module.Model,
                 name,
                 before=lambda *_, **__: _lists.append(None),
@@ -60,9 +60,9 @@ def _epoch_begin(self: Any, epoch: int, *_: Any, **__: Any) -> None:
 
 
 def _before_epoch_end(self: Any, *_: Any, **__: Any) -> None:
-    """An epoch that a callback stopped before its last batch is cut.
+    """Note whether a callback stopped the epoch before its last batch.
 
-    Looked at before the callbacks are told: one that stops the training now cuts nothing.
+    Before the callbacks of the end are called: one that stops the training then cuts nothing.
     """
     steps, done = _steps(_parameters(self)), trainings.memory.pop("batches", 0)
     is_stopped = bool(getattr(getattr(self, "model", None), "stop_training", False))
@@ -79,7 +79,7 @@ def _batch_begin(self: Any, batch: int, *_: Any, **__: Any) -> None:
 
 
 def _batch_end(self: Any, batch: int, *_: Any, **__: Any) -> None:
-    # With steps_per_execution a batch ends as another than it began.
+    # With steps_per_execution a batch ends with a higher number than it began.
     count = batch - trainings.memory.pop("batch", batch) + 1
     parameters = _parameters(self)
     steps, epochs = _steps(parameters), _whole(parameters.get("epochs"))
@@ -89,7 +89,7 @@ def _batch_end(self: Any, batch: int, *_: Any, **__: Any) -> None:
 
 
 def _steps(parameters: dict[str, Any]) -> int | None:
-    """Of an epoch. Graph mode tells instead, where its data are arrays, how large they are."""
+    """Steps of an epoch; graph mode has the number of samples instead, where data are arrays."""
     steps, samples, batch_size = (
         _whole(parameters.get(name)) for name in ("steps", "samples", "batch_size")
     )

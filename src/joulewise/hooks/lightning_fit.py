@@ -1,22 +1,22 @@
-"""Lightning: the moments at which ``Trainer.fit`` calls its callbacks."""
+"""Lightning: the calls of ``Trainer.fit`` to its callbacks."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from .quiet import around
-from .trainings import trainings
+from .safe_calls import wrap
+from .training_events import trainings
 
 
 def watch_callbacks(module: Any) -> None:
-    # Not a callback of our own: that would show in its profiler and in the user's list.
-    around(module, "_call_callback_hooks", before=_before, after=_after)
+    # Not by a callback, which would show in its profiler and in the user's list.
+    wrap(module, "_call_callback_hooks", before=_before, after=_after)
 
 
 def watch_fit(module: Any) -> None:
-    """For the end of a training that an exception ends."""
-    around(module.Trainer, "fit", after=lambda trainer, *_, **__: trainings.end(trainer))
+    """Mark the end of a training that an exception ends, without a callback."""
+    wrap(module.Trainer, "fit", after=lambda trainer, *_, **__: trainings.end(trainer))
 
 
 def _before(trainer: Any, hook_name: str, *_: Any, **__: Any) -> None:
@@ -48,7 +48,7 @@ def _after(trainer: Any, hook_name: str, *_: Any, **options: Any) -> None:
 
 
 def _epochs(trainer: Any) -> int | None:
-    """How many there will be, from the limits that are set: of epochs, or of steps."""
+    """The number of epochs by the limits of epochs or of steps; None without any."""
     limits = []
     if trainer.max_epochs is not None and trainer.max_epochs >= 0:
         limits.append(trainer.max_epochs)

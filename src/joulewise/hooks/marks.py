@@ -1,18 +1,19 @@
-"""The writer of marks: when spans begin and end, kept whatever happens to the process.
+"""The writer of marks: when spans begin and end, on disk whatever happens to the process.
 
 ::
 
     marks = Marks(folder)                        # nothing is opened before the first mark
     token = marks.begin("epoch", 3, total=10)    # any thread; spans may nest and overlap
     marks.end(token)                             # once more moves the end
-    marks.end(token, cut=True)                   # it was broken off, and is none of its kind
+    marks.end(token, cut=True)                   # it was cut off, and does not count as whole
     marks.whole("step", start_ns, end_ns, 17)    # a span that is over, in one record
 
-Every call may be given its time (``t_ns``, CLOCK_MONOTONIC) and takes the present otherwise. None
-of them raises and none prints: where marks cannot be written they go silent (``marks.silent``).
-``guessed`` says that nobody told of the span: where the program tells of its like, that counts.
-A name may be any text; NAME_BYTES of its UTF-8 are kept. One file a process, one ``write`` a mark;
-the format is told in docs/reference/marks.md and read by ``joulewise.store.spans``.
+Every call takes the time of CLOCK_MONOTONIC (``t_ns``), by default the present. None of them raises
+or prints: where marks cannot be written, the writer goes silent (``marks.silent``). ``guessed``
+marks a span that was inferred: where the program marks spans of this name itself, those count. A
+name may be any text, of which NAME_BYTES of UTF-8 are kept. There is one file for each process and
+one ``write`` for each mark. The format is described in docs/reference/marks.md, and read by
+``joulewise.store.spans``.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ import time
 import weakref
 from collections.abc import Callable
 
-from .ranks import place
+from .ranks import find_rank
 
-VERSION = 1
-MAGIC = 0x4A
+VERSION = 1  # of the format; counted up where an older joulewise could not read it
+MAGIC = 0x4A  # the letter J, the first byte of every record
 HEADER, NAME, BEGIN, END, WHOLE = 1, 2, 3, 4, 5
 RECORD_BYTES = 48
 # magic, kind, version, pid, start, wall clock, rank, world size, local rank, clock, job
@@ -43,6 +44,8 @@ GUESSED = 1
 CUT = 2
 NONE = -(2**63)
 SHUT = -1
+# The lowest number of the file's descriptor: above those that a program uses, and below the 1,024
+# that a process may have by default.
 HIGH_DESCRIPTOR = 700
 PART_BYTES = 40
 NAME_BYTES = 5 * PART_BYTES
@@ -59,10 +62,10 @@ class Marks:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.fspath(folder)
-        # Goes on in a fork: an end that a child writes to its file belongs to nothing in there.
+        # Not reset in a fork: an end that a child writes to its file then matches no span there.
         self._tokens = itertools.count(1)
         self._start_afresh()
-        _make_room()
+        _grow_descriptor_table()
         if hasattr(os, "register_at_fork"):
             in_child = weakref.WeakMethod(self._in_child)
             os.register_at_fork(after_in_child=lambda: _call(in_child()))
@@ -80,14 +83,14 @@ class Marks:
         *,
         guessed: bool = False,
     ) -> int:
-        """The span's token, for its end."""
+        """Begin a span, and return the token for its end."""
         token = next(self._tokens)
         start_ns = time.monotonic_ns() if t_ns is None else t_ns
         self._mark(BEGIN, guessed, name, start_ns, start_ns, index, total, token)
         return token
 
     def end(self, token: int, t_ns: int | None = None, *, cut: bool = False) -> None:
-        """``cut``: it did not come to its end, as an epoch that an exception or Ctrl-C left."""
+        """End a span; ``cut`` where it was not completed, as an epoch that Ctrl-C left."""
         end_ns = time.monotonic_ns() if t_ns is None else t_ns
         flags, thread = CUT if cut else 0, self._thread.id
         self._write(MARK_FORM.pack(MAGIC, END, flags, 0, end_ns, 0, NONE, NONE, thread, token))
@@ -105,7 +108,7 @@ class Marks:
         self._mark(WHOLE, guessed, name, end_ns, start_ns, index, total, 0)
 
     def close(self) -> None:
-        """Goes silent. Open spans stay open; a reader sees that they were not ended."""
+        """Write no more. Open spans stay open; a reader sees that they were not ended."""
         descriptor, self._descriptor, self._opened = self._descriptor, SHUT, True
         _close(descriptor)
 
@@ -137,7 +140,11 @@ class Marks:
                 self._thread.id,
                 token & 0xFFFFFFFF,
             )
-        except (struct.error, TypeError, AttributeError):  # no name or no number: a lost mark
+        except (
+            struct.error,
+            TypeError,
+            AttributeError,
+        ):  # a name or number of the wrong type: the mark is lost
             return
         self._write(record)
 
@@ -149,9 +156,9 @@ class Marks:
             whole = os.write(descriptor, record) == len(record)
         except OSError:
             whole = False
-        if not whole:  # whatever came after half a record could not be read
+        if not whole:  # a reader could not find the records after half of one
             self.close()
-            _leave_word(self._lost)
+            _note_loss(self._lost)
 
     def _new_name(self, name: str) -> int:
         with self._lock:
@@ -167,7 +174,7 @@ class Marks:
                 NAME_FORM.pack(MAGIC, NAME, part, code, text[at : at + PART_BYTES])
                 for part, at in enumerate(range(0, len(text) or 1, PART_BYTES))
             ]
-            # Before other threads know of it: a mark may only follow its name.
+            # Written before other threads see the code: a mark must follow its name.
             self._write(b"".join(parts))
             self._names[name] = code
             return code
@@ -181,7 +188,7 @@ class Marks:
                 self._lost = f"{stem}.lost"
                 self._descriptor = _create(f"{stem}.marks")
                 self._write(_header(now_ns))
-            except (OSError, struct.error):  # no such folder (a container), no right, no room
+            except (OSError, struct.error):  # no such folder (a container), no permission, no space
                 self._descriptor = SHUT
             self._opened = True
 
@@ -216,32 +223,32 @@ def _close(descriptor: int) -> None:
             os.close(descriptor)
 
 
-def _leave_word(path: str) -> None:
-    # A disk that takes no more content mostly takes a name.
+def _note_loss(path: str) -> None:
+    # A full disk mostly has space for the name of an empty file.
     with contextlib.suppress(OSError):
         _close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
 
 
 def _create(path: str) -> int:
-    # Never a file that is there: after exec the same process begins a new one.
+    # O_EXCL, since after exec the same process begins a new file.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-    return _out_of_the_way(os.open(path, flags, 0o644))
+    return _move_high(os.open(path, flags, 0o644))
 
 
-def _make_room() -> None:
-    # Linux lets all of a process's threads wait some 10 ms when its table of descriptors grows:
-    # better now than in somebody's first step.
+def _grow_descriptor_table() -> None:
+    # Linux stops all threads of a process for some 10 ms when its table of descriptors grows: let
+    # that happen now, and not in the program's first step.
     with contextlib.suppress(OSError):
         reader, writer = os.pipe()
         _close(writer)
-        _close(_out_of_the_way(reader))
+        _close(_move_high(reader))
 
 
-def _out_of_the_way(descriptor: int) -> int:
-    """The descriptor under a high number.
+def _move_high(descriptor: int) -> int:
+    """Move a descriptor to a high number.
 
-    A program that closes all it finds open (a daemon) then opens its own files under low ones:
-    ours must not point to one of them.
+    A program that closes all open descriptors, as daemons do, then opens its own files under low
+    numbers: marks must not be written to one of them.
     """
     try:
         from fcntl import F_DUPFD_CLOEXEC, fcntl
@@ -254,7 +261,7 @@ def _out_of_the_way(descriptor: int) -> int:
 
 
 def _header(start_ns: int) -> bytes:
-    rank, world_size, local_rank, job = place(os.environ)
+    rank, world_size, local_rank, job = find_rank(os.environ)
     return HEADER_FORM.pack(
         MAGIC,
         HEADER,

@@ -1,14 +1,14 @@
-"""Epochs, validations and steps of a loop that nobody announces.
+"""Detection of trainings, epochs, validations and steps in a training loop without a trainer.
 
-What is seen: passes over loaders begin, fetch batches and end; optimisers update weights.
+The events: passes over data loaders begin, fetch batches and end; optimisers update weights.
 
 - A *step* is one update, with all that led to it since the one before. Where several optimisers
   take turns (a GAN), the one that updates most often sets the pace.
 - An *epoch* is one pass over the loader that feeds the steps: the outermost one that has given a
   batch since the update before. It begins with the pass and ends with it, or with the last update
-  where the pass was broken off. It is cut, and no whole epoch, where a pass that was broken off had
-  fewer batches than another one before it, or an error has come up since it began that nobody
-  handled, or that is being handled.
+  where the pass was left early. Such an epoch is cut, and does not count as whole, where it had
+  fewer batches than another one before it, or where an exception was raised since it began that is
+  unhandled or being handled.
 - A *validation* is a pass, during a training, in which nothing was updated.
 - A *training* begins with the first epoch (or step) and lasts until the last of them is over. A
   pass whose first update is of weights never updated before begins another one.
@@ -26,7 +26,7 @@ from .marks import Marks
 
 
 class Pass:
-    """One pass over a loader; ``gone_ns`` is when its iterator was thrown away."""
+    """One pass over a loader; ``gone_ns`` is when its iterator was garbage-collected."""
 
     def __init__(self, begin_ns: int) -> None:
         self.begin_ns = begin_ns
@@ -39,23 +39,24 @@ class Pass:
         self._errors = _known_errors()
 
     def has_failed(self) -> bool:
-        """Whether an error has come up since it began.
+        """Whether an exception was raised since the pass began.
 
-        What came up before says nothing: a notebook shows the last error until the next one, and a
-        training may be called where an error is handled. An error that came up after the pass, and
-        before anything else was seen of the loop, is taken for its own.
+        Earlier ones do not count: a notebook keeps the last error until the next one, and a
+        training may be called in an ``except`` block. An exception after the pass, and before the
+        next event of the loop, counts as the pass's.
         """
         return any(now and now not in self._errors for now in _known_errors())
 
 
 class PlainLoop:
-    """Given its events, marks what they mean.
+    """Turns the events of a loop into marks.
 
-    ``is_told`` is true while a trainer tells itself; ``end_training`` is called before it begins.
-    ``weights`` is asked of an optimiser that is new; the first of them is held on to.
+    ``is_told`` returns whether a trainer reports its own events, and these are to be ignored;
+    ``end_training`` is called before it begins. ``weights`` returns those of an optimiser; the
+    first of them is kept alive.
 
-    A loop is *steady* between two updates of the optimiser that sets the pace while no pass
-    begins, ends or is thrown away: then nothing has to be found out anew.
+    A loop is *steady* between two updates of the optimiser that sets the pace, while no pass
+    begins, ends or is left: the next update then needs no classification.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class PlainLoop:
         self.forget()
 
     def forget(self) -> None:
-        """In a fork: what is open belongs to the parent."""
+        """Drop all state, in a fork: open spans belong to the parent process."""
         self.muted = 0
         self._open: list[Pass] = []
         self._updating_since_ns: int | None = None
@@ -85,10 +86,10 @@ class PlainLoop:
         self._epoch_token: int | None = None
         self._epochs = self._validations = self._steps = 0
         self._most_batches = 0  # of an epoch of this training that is over
-        self._rest_ns = 0  # what came before belongs to no step that is still to be marked
+        self._rest_ns = 0  # start of the next step
         self._last_ns = 0
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        # Strongly, since torch refuses to swap tensors that have weak references.
+        # A strong reference: torch refuses to swap tensors that have weak ones.
         self._weight: object = None
         self._pace: Callable[[], object] = lambda: None
         self._ahead: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -96,9 +97,9 @@ class PlainLoop:
     # --- loaders
 
     def pass_begins(self, iterator: object = None, begin_ns: int | None = None) -> Pass | None:
-        """None where it means nothing, as part of a trainer's work.
+        """Note that a pass begins; None where it is part of a trainer's work.
 
-        With the iterator given, the pass is over at the latest when that is gone.
+        With the iterator given, the pass ends at the latest when that is garbage-collected.
         """
         if self.muted or self._is_told():
             return None
@@ -111,11 +112,11 @@ class PlainLoop:
         return begun
 
     def pass_is_gone(self, left: Pass) -> None:
-        """Note when an iterator was thrown away; why is found out at the next event.
+        """Note when an iterator was garbage-collected; the next event finds out why.
 
-        An error that does so is known to Python only after it, when it is handled or shown.
+        An exception that caused it is known to Python only later, when it is handled or shown.
         """
-        # It may be called anywhere, within this class too: it must not do more.
+        # May be called anywhere, also inside a method of this class: it must do no more.
         left.gone_ns = self.clock()
         self._steady = False
 
@@ -148,8 +149,8 @@ class PlainLoop:
             self._rest_ns = self._last_ns = max(self._last_ns, end_ns)
 
     def _is_validation(self, left: Pass, *, exhausted: bool) -> bool:
-        # Nor is a pass within an update (the closure of LBFGS), nor one batch taken to look at.
-        # And one after the training's optimisers are gone is no longer part of it.
+        # A pass inside an update (the closure of LBFGS) is no validation, nor is a single batch of
+        # a pass, nor a pass after the optimisers of the training are gone.
         if left.updates or self._updating_since_ns is not None or not self._optimizers:
             return False
         return left.batches > 1 or (exhausted and left.batches == 1)
@@ -167,18 +168,18 @@ class PlainLoop:
             self._count_update(now_ns)
             self._count_step(now_ns)
         elif not self._is_told():
-            self._find_out(optimizer, now_ns, now_ns if since_ns is None else since_ns)
+            self._classify(optimizer, now_ns, now_ns if since_ns is None else since_ns)
 
-    def _find_out(self, optimizer: object, now_ns: int, since_ns: int) -> None:
-        """What an update belongs to, and whether the next one will belong to the same."""
-        self._steady = True  # unless something below finds otherwise
+    def _classify(self, optimizer: object, now_ns: int, since_ns: int) -> None:
+        """Find the epoch and training of an update, and whether the loop is steady."""
+        self._steady = True  # unless something below says otherwise
         self._leave_abandoned()
         if not self._optimizers and not self._is_known(optimizer):
             self.end_training()
         self._epoch = self._outer() or self._epoch
         feeding = self._feeding()
         if feeding is not self._epoch:
-            self._turn_to(feeding, optimizer)
+            self._begin_epoch(feeding, optimizer)
         if self._training is None:
             self._begin_training(since_ns)
         if optimizer not in self._optimizers:
@@ -197,7 +198,7 @@ class PlainLoop:
             self._steady = False
 
     def _is_new(self, feeding: Pass | None) -> bool:
-        """Of such a pass (or of none) an update alone may show that another one is the epoch."""
+        """Whether the next update may show that another pass is the epoch."""
         if feeding is None:
             return bool(self._open)
         return feeding.over or feeding.updates <= 1
@@ -217,20 +218,20 @@ class PlainLoop:
         now = self._epoch
         fed = [p for p in self._open if p.batch_ns > self._updated_ns]
         if now is not None and not now.over:
-            # Others that feed as well (tasks in turns, a second loader) make no epochs.
+            # Other passes that feed as well (tasks in turns, a second loader) are no epochs.
             begun = [p for p in fed if p.begin_ns > self._updated_ns]
             return now if now in fed or not begun else begun[0]
         if not fed and now is not None and now.updates == now.batches - 1:
-            return now  # a loop that fetches one batch ahead has its last update after the last
+            return now  # a loop that prefetches one batch has its last update after the pass
         new = [p for p in fed if p.updates == 0]
         if not new:
             return None
         latest = max(new, key=lambda p: p.batch_ns)
-        # One that was only looked into gave its batch before this one began.
+        # A pass from which only one batch was taken gave it before this one began.
         return next(p for p in new if p.batch_ns >= latest.begin_ns)
 
     def _outer(self) -> Pass | None:
-        """The pass around the epoch, where a second loader was taken for it at its first update."""
+        """The outer pass, where a second loader was mistaken for the epoch at its first update."""
         now = self._epoch
         if now is not None and now.updates == 1:
             for other in self._open:
@@ -246,7 +247,7 @@ class PlainLoop:
             weight is self._weight for weight in self._weights(optimizer)
         )
 
-    def _turn_to(self, feeding: Pass | None, optimizer: object) -> None:
+    def _begin_epoch(self, feeding: Pass | None, optimizer: object) -> None:
         if self._epoch is not None and not self._epoch.over:
             self._end_epoch(self._updated_ns, exhausted=False)
         self._epoch = feeding
@@ -276,7 +277,7 @@ class PlainLoop:
         self._rest_ns = begin_ns
 
     def end_training(self) -> None:
-        """When another begins, a trainer takes over, or the program ends."""
+        """End the training: another begins, a trainer takes over, or the program ends."""
         self._leave_abandoned()
         if self._training is not None:
             if self._epoch is not None and not self._epoch.over:
@@ -285,7 +286,10 @@ class PlainLoop:
         self._forget_training()
 
     def _sets_pace(self, optimizer: object) -> bool:
-        """The first one does, until another has updated twice in between."""
+        """Whether an update of this optimiser is a step.
+
+        The first optimiser sets the pace, until another one has updated twice in between.
+        """
         pace = self._pace()
         if pace is not optimizer:
             if pace is not None and optimizer not in self._ahead:
@@ -300,9 +304,9 @@ class PlainLoop:
 
 
 def _known_errors() -> tuple[int, int]:
-    """The last error that nobody handled, and the one that is being handled; 0 is none.
+    """Ids of the last unhandled exception, and of the one that is being handled; 0 for none.
 
-    By identity, since a reference would keep the frames of its traceback alive.
+    References would keep the frames of their tracebacks alive.
     """
     last, handled = getattr(sys, "last_value", None), sys.exc_info()[1]
     return (0 if last is None else id(last), 0 if handled is None else id(handled))

@@ -1,4 +1,4 @@
-"""Which process of a job this is, by what its launcher tells."""
+"""Which process of a distributed job this is, by the variables of its launcher."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAUNCHERS = (
     ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
-# What ranks of one job have in common and other jobs have not.
+# Variables that the ranks of one job share, and that differ between jobs.
 JOB = (
     "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
@@ -27,21 +27,21 @@ JOB = (
 )
 
 
-def place(environ: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """Rank, world size, local rank and the job's key; (0, 1, 0, 0) of a process by itself."""
+def find_rank(environ: Mapping[str, str]) -> tuple[int, int, int, int]:
+    """Rank, world size, local rank and a hash of the job; (0, 1, 0, 0) of a single process."""
     for names in LAUNCHERS:
         rank, size, local = (_number(environ.get(name)) for name in names)
         if rank is not None and size is not None and 0 <= rank < size and size > 1:
-            return rank, size, rank if local is None else local, _job(environ)
-    rank, size = _asked_of_torch()
-    return rank, size, rank, _job(environ) if size > 1 else 0
+            return rank, size, rank if local is None else local, _hash_job(environ)
+    rank, size = _ask_torch()
+    return rank, size, rank, _hash_job(environ) if size > 1 else 0
 
 
-def _job(environ: Mapping[str, str]) -> int:
+def _hash_job(environ: Mapping[str, str]) -> int:
     return crc32("\0".join(environ.get(name, "") for name in JOB).encode("utf-8", "replace"))
 
 
-def _asked_of_torch() -> tuple[int, int]:
+def _ask_torch() -> tuple[int, int]:
     # Processes that the program starts itself (spawn) know their rank from the call alone.
     distributed = sys.modules.get("torch.distributed")
     if distributed is None:

@@ -1,4 +1,4 @@
-"""PyTorch loops of one's own: torch's global step hooks, and the passes over its loaders."""
+"""PyTorch without a trainer: torch's global optimiser hooks, and passes over its loaders."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from collections.abc import Iterator
 from typing import Any
 
 from .plain_loop import Pass, PlainLoop
-from .quiet import quietly
-from .trainings import trainings
+from .safe_calls import ignoring_errors
+from .training_events import trainings
 
 
 def _next_training() -> int:
-    # Processes that multiprocessing forked leave without atexit.
+    # Processes that multiprocessing forked do not run atexit.
     processes = sys.modules.get("multiprocessing.util")
     if processes is not None:
-        processes.Finalize(None, quietly(loop.end_training), exitpriority=0)
+        processes.Finalize(None, ignoring_errors(loop.end_training), exitpriority=0)
     return trainings.next_index()
 
 
 def _weights(optimizer: Any) -> list[Any]:
-    """The smallest first: holding on to one must cost the program nothing."""
+    """The weights of an optimiser, the smallest first: the one that is kept alive costs least."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     return sorted(weights, key=lambda weight: weight.numel())
 
 
 loop = PlainLoop(trainings.marks, _next_training, lambda: trainings.under_way, _weights)
 trainings.on_begin.append(loop.end_training)
-atexit.register(quietly(loop.end_training))
+atexit.register(ignoring_errors(loop.end_training))
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=loop.forget)
 
-_pass_begins, _pass_ends = quietly(loop.pass_begins), quietly(loop.pass_ends)
+_pass_begins, _pass_ends = ignoring_errors(loop.pass_begins), ignoring_errors(loop.pass_ends)
 
 
 def watch_optimizers(torch: Any) -> None:
-    # In a compiled step Python runs once, when it is traced: there is nothing to mark, and a
-    # traced mark would break the graph.
+    # In a compiled step Python runs once, when it is traced: there is no step to mark, and a traced
+    # mark would break the graph.
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
     def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
@@ -49,7 +49,7 @@ def watch_optimizers(torch: Any) -> None:
     def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if is_compiling():
             return
-        try:  # noqa: SIM105 - as `quietly`, but at no cost: this is in every step
+        try:  # noqa: SIM105 - as `ignoring_errors`, but at no cost: this is in every step
             loop.update_ends(optimizer)
         except Exception:  # noqa: BLE001, S110
             pass
@@ -87,7 +87,7 @@ def watch_loaders(module: Any) -> None:
     iterator_class.__next__ = next_batch
 
 
-@quietly
+@ignoring_errors
 def _note_pass(iterator: Any, begin_ns: int) -> None:
     former = iterator.__dict__.get("_joulewise_pass")
     if former is not None:  # persistent workers keep one iterator for all passes
@@ -96,13 +96,13 @@ def _note_pass(iterator: Any, begin_ns: int) -> None:
 
 
 def watch_accelerate(module: Any) -> None:
-    """Its loaders fetch one batch ahead, so the pass that counts is theirs."""
+    """Count passes over the loaders of accelerate, which prefetch one batch, not over torch's."""
     for name in ("DataLoaderShard", "DataLoaderDispatcher"):
         loader = getattr(module, name)
-        loader.__iter__ = _followed(loader.__iter__)
+        loader.__iter__ = _follow(loader.__iter__)
 
 
-def _followed(begin: Any) -> Any:
+def _follow(begin: Any) -> Any:
     @functools.wraps(begin)
     def iterate(self: Any) -> Iterator[Any]:
         batches = begin(self)

@@ -1,7 +1,8 @@
-"""The runs that confirm a choice: made after it, whole, and in pairs with the reference.
+"""Runs that confirm a choice: made after it, whole, and in pairs with the reference.
 
-The runs that won are too good on the mean, since they won; these are not. How far runs scatter is
-another matter, and all whole runs of the search have a say in it.
+The runs that led to the choice are too good on average, because they won (the winner's curse); the
+fresh pairs are not. The scatter between runs is not affected by that: it is estimated from all
+whole runs of the search.
 """
 
 from __future__ import annotations
@@ -15,60 +16,57 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from joulewise.analyse.student_t import student
-from joulewise.data.sweeps import CONFIRMING, Planned, Setting, Trial, TrialState
-from joulewise.metrics.boundary import Line, View, amount
+from joulewise.data.sweeps import CONFIRMING, Planned, Setting, TrialState
+from joulewise.metrics.boundary import View
+from joulewise.search.objective import Trials, observe
 
-PAIRS: Final = 3
-_SPARE: Final = 2  # pairs that may be lost to runs that fail
-
-Told = dict[tuple[Setting, int, float | None], Trial]
-"""Trials by what tells them apart."""
+_SPARE_PAIRS: Final = 2  # pairs that may be lost to runs that fail; more fail for a reason
 
 
-def unconfirmed(
+def missing_pairs(
     chosen: Sequence[Setting],
     reference: Setting,
-    told: Told,
+    trials: Trials,
     *,
-    lanes: int,
+    slots: int,
     seed: int,
-    pairs: int = PAIRS,
+    pairs: int,
 ) -> Iterator[Planned]:
-    """Runs of pairs that are missing; a pair one run of which failed is made anew."""
+    """The runs still to make until each choice has ``pairs``; a failed one spoils its pair."""
     together = [reference, *(setting for setting in chosen if setting != reference)]
     if len(together) == 1:
         return
-    whole = 0
-    for number in range(pairs + _SPARE):
-        if whole >= pairs:
+    sound = 0
+    for number in range(pairs + _SPARE_PAIRS):
+        if sound >= pairs:
             return
         block = CONFIRMING + number
-        done = [told.get((setting, block, None)) for setting in together]
-        if any(it and it.state is not TrialState.DONE for it in done):
+        made = [trials.get((setting, block, None)) for setting in together]
+        if any(trial and trial.state is not TrialState.DONE for trial in made):
             continue
-        whole += 1
+        sound += 1
         order = random.Random(f"{seed} {block}")  # noqa: S311  # no secret
         for setting in order.sample(together, len(together)):
-            if (setting, block, None) not in told:
-                yield Planned(setting, block, number % lanes)
+            if (setting, block, None) not in trials:
+                yield Planned(setting, block, number % slots)
 
 
-def confirmed(chosen: Setting, reference: Setting, told: Told, view: View) -> dict[str, Any]:
-    """What the pairs say that the choice saves and costs; each None without a pair."""
-    runs = list(_runs(told, view))
-    pairs = list(_pairs(runs, chosen, reference)) if chosen != reference else []
+def confirm(chosen: Setting, reference: Setting, trials: Trials, view: View) -> dict[str, Any]:
+    """Saving and slowdown of the choice by the fresh pairs, as JSON; None without a pair."""
+    runs = list(_full_runs(trials, view))
+    pairs = list(_pair(runs, chosen, reference)) if chosen != reference else []
     if not pairs:
         return {"saving": None, "slowdown": None}
-    energy = _ratio([its.energy - other.energy for its, other in pairs], _scatter(runs, "energy"))
-    time = _ratio([its.time - other.time for its, other in pairs], _scatter(runs, "time"))
+    energy = _interval([a.energy - b.energy for a, b in pairs], _residual_variance(runs, "energy"))
+    time = _interval([a.time - b.time for a, b in pairs], _residual_variance(runs, "time"))
     return {
-        "saving": _json(len(pairs), [1 - energy[at] for at in (0, 2, 1)]),
-        "slowdown": _json(len(pairs), [ratio - 1 for ratio in time]),
+        "saving": _as_json(len(pairs), [1 - energy[end] for end in (0, 2, 1)]),
+        "slowdown": _as_json(len(pairs), [ratio - 1 for ratio in time]),
     }
 
 
-class _WholeRun(NamedTuple):
-    """Logarithms of s and J of a whole run."""
+class _FullRun(NamedTuple):
+    """A whole run, with the logarithms of its s and J."""
 
     setting: Setting
     block: int
@@ -77,53 +75,50 @@ class _WholeRun(NamedTuple):
     energy: float
 
 
-def _runs(told: Told, view: View) -> Iterator[_WholeRun]:
-    """In an order of their own, in whatever order they came."""
-    counted = [
-        (trial, found)
-        for trial in sorted(told.values(), key=lambda it: (it.block, str(it.setting)))
+def _full_runs(trials: Trials, view: View) -> Iterator[_FullRun]:
+    """Whole runs in an order that does not depend on that of the trials."""
+    done = [
+        trial
+        for trial in sorted(trials.values(), key=lambda trial: (trial.block, str(trial.setting)))
         if trial.state is TrialState.DONE and trial.look_s is None
-        if (found := amount(trial, view))
     ]
-    line = Line.around(counted, view)
-    for trial, found in counted:
-        energy = dict(line.energies(found)).get(view.boundary)
-        if energy is not None and energy.value > 0 and found.time_s > 0:
-            amounts = log(found.time_s), log(energy.value)
-            yield _WholeRun(trial.setting, trial.block, trial.gpu, *amounts)
+    for trial, time_s, energy_j in observe(done, view):
+        yield _FullRun(trial.setting, trial.block, trial.gpu, log(time_s), log(energy_j))
 
 
-def _pairs(
-    runs: Sequence[_WholeRun], chosen: Setting, reference: Setting
-) -> Iterator[tuple[_WholeRun, _WholeRun]]:
-    """The choice and the reference, one after the other on one board."""
+def _pair(
+    runs: Sequence[_FullRun], chosen: Setting, reference: Setting
+) -> Iterator[tuple[_FullRun, _FullRun]]:
+    """Fresh runs of the choice and the reference, of one block on one board."""
     fresh = {(run.setting, run.block, run.gpu): run for run in runs if run.block >= CONFIRMING}
-    for (setting, block, gpu), its in fresh.items():
+    for (setting, block, gpu), run in fresh.items():
         other = fresh.get((reference, block, gpu))
         if setting == chosen and other:
-            yield its, other
+            yield run, other
 
 
-def _scatter(runs: Sequence[_WholeRun], what: str) -> tuple[float, int]:
-    """The variance of runs about what their setting and their board make of them, and its dof."""
-    values = np.array([getattr(run, what) for run in runs])
+def _residual_variance(runs: Sequence[_FullRun], quantity: str) -> tuple[float, int]:
+    """Variance of runs about setting and board (two-way ANOVA), and its degrees of freedom."""
+    values = np.array([getattr(run, quantity) for run in runs])
     settings, gpus = (dict.fromkeys(getattr(run, by) for run in runs) for by in ("setting", "gpu"))
-    made_by = np.array(
+    design = np.array(
         [[*(run.setting == it for it in settings), *(run.gpu == it for it in gpus)] for run in runs]
     ).astype(float)
-    found, _, rank, _ = np.linalg.lstsq(made_by, values)
+    effects, _, rank, _ = np.linalg.lstsq(design, values)
     dof = len(runs) - int(rank)
-    return float(((values - made_by @ found) ** 2).sum() / max(dof, 1)), dof
+    return float(((values - design @ effects) ** 2).sum() / max(dof, 1)), dof
 
 
-def _ratio(logarithms: Sequence[float], scatter: tuple[float, int]) -> tuple[float, float, float]:
-    """Its mean, and the ends of Student's 95 % interval; NaN where no two runs can be compared."""
-    variance, dof = scatter
-    mean = fmean(logarithms)
-    half = float(student(dof)) * (2 * variance / len(logarithms)) ** 0.5
+def _interval(
+    log_ratios: Sequence[float], residual: tuple[float, int]
+) -> tuple[float, float, float]:
+    """The mean ratio and Student's 95 % interval; NaN where there are no degrees of freedom."""
+    variance, dof = residual
+    mean = fmean(log_ratios)
+    half = float(student(dof)) * (2 * variance / len(log_ratios)) ** 0.5
     return exp(mean), exp(mean - half), exp(mean + half)
 
 
-def _json(count: int, ends: Sequence[float]) -> dict[str, Any]:
-    mean, low, high = (None if np.isnan(it) else it for it in ends)
+def _as_json(count: int, ends: Sequence[float]) -> dict[str, Any]:
+    mean, low, high = (None if np.isnan(end) else end for end in ends)
     return {"mean": mean, "low": low, "high": high, "pairs": count}

@@ -257,7 +257,7 @@ class Recording:
         self._environ = environ
         self._shared = shared
         self._sights: list[Sight] = [Sight.of(environ)]
-        self.run = new_run(store)
+        self.run = new_run(store, run_id=request.run_id)
         try:
             self._open()
         except BaseException:

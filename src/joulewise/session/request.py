@@ -30,7 +30,8 @@ class Request:
     """What is asked of the recorder; only the first of a group decides.
 
     Without a ``rate_hz`` it reads as often as its devices deserve. ``settings`` are what was set
-    for this run, by device and knob.
+    for this run, by device and knob. ``run_id`` is the id that the run is to have; a new one
+    where it is empty.
     """
 
     rate_hz: float | None = None
@@ -45,6 +46,7 @@ class Request:
     cpu_tdp_w: float | None = None
     hooks: bool = True
     settings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    run_id: str = ""
 
     @classmethod
     def told(cls, message: Mapping[str, Any]) -> Request:

@@ -29,7 +29,7 @@ from joulewise.session.budget import Budget, as_message, overdue, time_left_s
 from joulewise.session.recorder_client import NoResourcesError, NotReadyError, RecorderProcess
 from joulewise.session.request import Ready, Request
 from joulewise.session.settings import Turned
-from joulewise.session.terminate import COMMAND, COMMAND_ID, Ending, listed
+from joulewise.session.terminate import COMMAND, COMMAND_ID, RUN_ID, Ending, listed
 from joulewise.store.checksums import write_final_checksums
 from joulewise.store.manifest import (
     CommandRecord,
@@ -260,6 +260,8 @@ def run(
     """Run the command to its end, and measure it."""
     environ = original_environ()
     find_program(command[0], environ.get("PATH", os.defpath))
+    # Not for the command: what it measures itself are other runs.
+    request = replace(request, run_id=environ.pop(RUN_ID, ""))
     try:
         recorder = RecorderProcess.start(store, request)
     except NotReadyError as error:  # a sensor's fault is never the command's

@@ -21,6 +21,9 @@ COMMAND: Final = "JOULEWISE_COMMAND"
 COMMAND_ID: Final = "JOULEWISE_COMMAND_ID"
 """Where whoever starts ``joulewise run`` chooses that value, to end these processes itself."""
 
+RUN_ID: Final = "JOULEWISE_RUN_ID"
+"""Where whoever starts ``joulewise run`` chooses the id of its run, to follow the run on disk."""
+
 _LOOK_S: Final = 0.05
 _KILLED_S: Final = 3.0
 _MOST_NAMED: Final = 3

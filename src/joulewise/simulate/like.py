@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from joulewise.errors import JoulewiseError
 from joulewise.simulate.model import Board, Knobs, Load, Workload
 from joulewise.simulate.physics import steady_state
 from joulewise.simulate.workloads import (
@@ -112,7 +113,12 @@ def workload_like(
 
 def fit_profile(runs: Sequence[RecordedSteps], board: Board) -> Profile:
     """The load that explains the runs, near the prior in what they leave open (needs scipy)."""
-    from scipy.optimize import least_squares
+    try:
+        from scipy.optimize import least_squares
+    except ModuleNotFoundError:
+        raise JoulewiseError(
+            "a workload like a run needs scipy", "pip install 'joulewise[search]'"
+        ) from None
 
     prior = _prior(board)
     centre = prior.centre

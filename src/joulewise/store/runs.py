@@ -66,10 +66,13 @@ def default_store(environ: Mapping[str, str] | None = None) -> Path:
     return Path((os.environ if environ is None else environ).get("JOULEWISE_STORE") or FOLDER)
 
 
-def new_run(store: Path, now_s: float | None = None) -> Path:
-    """Make a run directory with a first manifest; a JoulewiseError says why that fails."""
+def new_run(store: Path, now_s: float | None = None, run_id: str = "") -> Path:
+    """Make a run directory with a first manifest; a JoulewiseError says why that fails.
+
+    Its name is ``run_id``, or a new id where that is empty. A directory of that name is an error.
+    """
     try:
-        run = new_directory(store, now_s)
+        run = _make_directory(store, run_id) if run_id else new_directory(store, now_s)
         try:
             write_manifest(run, _first_manifest(run))
             (run / TRACE).mkdir()
@@ -90,15 +93,24 @@ def not_made(what: str, store: Path, error: OSError) -> JoulewiseError:
     )
 
 
+def new_id(now_s: float | None = None) -> str:
+    """Make the id of a run or sweep: the time in UTC, and four random hexadecimal digits."""
+    return f"{time.strftime(_STAMP, time.gmtime(now_s))}-{secrets.token_hex(2)}"
+
+
 def new_directory(store: Path, now_s: float | None = None) -> Path:
     """Make an empty directory with a unique name: the time (UTC) and 4 digits."""
-    stamp = time.strftime(_STAMP, time.gmtime(now_s))
-    store.mkdir(parents=True, exist_ok=True)
     while True:
-        run = store / f"{stamp}-{secrets.token_hex(2)}"
         with suppress(FileExistsError):
-            run.mkdir()
-            return run
+            return _make_directory(store, new_id(now_s))
+
+
+def _make_directory(store: Path, run_id: str) -> Path:
+    if not _ID.fullmatch(run_id):
+        raise UsageError(f"{run_id!r} is not the id of a run", "unset JOULEWISE_RUN_ID")
+    store.mkdir(parents=True, exist_ok=True)
+    (store / run_id).mkdir()
+    return store / run_id
 
 
 def _first_manifest(run: Path) -> Manifest:

@@ -1,4 +1,4 @@
-"""An axis as it is written, and the values that it stands for."""
+"""Parsing of axes: ``150:300:5``, ``150,200``, ``50%:100%:5%``, ``full``, or a list of words."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from joulewise.units import accepted_units, parse_amount
 
 FULL: Final = "full"
 UNLOCKED: Final = "unlocked"
+# Values of an axis, and runs of a sweep, at most. Chosen: at a minute for each, that many runs take
+# ten weeks, so that more are a typing error.
 MOST: Final = 100_000
-"""So many values of an axis, and so many runs of a sweep, at most."""
 
 LABELS: Final = {
     POWER_LIMIT: "power limit",
@@ -24,26 +25,28 @@ LABELS: Final = {
     MEM_CLOCK: "memory clock",
     CPU_LIMIT: "CPU power limit",
 }
-_STEP_W: Final = Decimal(5)
-_MOST_CLOCKS: Final = 16
+_STEP_W: Final = Decimal(5)  # of ``full``
+_MOST_CLOCKS: Final = 16  # of ``full``, of the hundred or so that a driver lists
 _NUMBER: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 _STEPS: Final = re.compile(rf"({_NUMBER}):({_NUMBER}):({_NUMBER})")
 _PART: Final = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|([^,"'\s][^,]*|))\s*(,|\Z)""")
-_LARGEST: Final = 15  # digits before or after the point
+_LARGEST: Final = 15  # digits before or after the point, which a float holds exactly
 
 
 @dataclass(frozen=True)
 class Axis:
+    """The values of an axis, and what the user should know of them."""
+
     name: str
     values: tuple[Value, ...]
     notes: tuple[str, ...] = ()
 
 
-def limits(name: str, text: str, board: TargetBoard) -> Axis:
-    """Power limits in W: ``150:300:5``, ``150,200``, ``50%:100%:5%`` of the default, ``full``."""
+def parse_limits(name: str, text: str, board: TargetBoard) -> Axis:
+    """Parse power limits in W: ``150:300:5``, ``150,200``, ``50%`` of the default, ``full``."""
     if board.default_w is None:
         raise NotSupportedError(
-            f"{board.key} has no {LABELS[name]} to set", "see what `joulewise doctor` says"
+            f"the {LABELS[name]} of {board.key} cannot be set", "run `joulewise doctor`"
         )
     default_w = board.default_w
 
@@ -54,7 +57,7 @@ def limits(name: str, text: str, board: TargetBoard) -> Axis:
 
     low, high = (Decimal(str(end_w)) for end_w in board.full_w)
     values = [
-        watts(*each) for each in _quantities(name, text, ("power", "share"), (low, high, _STEP_W))
+        watts(*item) for item in _quantities(name, text, ("power", "share"), (low, high, _STEP_W))
     ]
     for value_w in values:
         if not board.lowest_w <= value_w <= board.highest_w:
@@ -67,15 +70,15 @@ def limits(name: str, text: str, board: TargetBoard) -> Axis:
     return _axis(name, values, [])
 
 
-def clocks(name: str, text: str, board: TargetBoard) -> Axis:
-    """Clocks in MHz, each at the nearest that can be locked; ``full`` is some of these.
+def parse_clocks(name: str, text: str, board: TargetBoard) -> Axis:
+    """Parse clocks in MHz; each becomes the nearest that can be locked.
 
-    ``unlocked`` is the clock as the board would have it.
+    ``full`` are up to 16 of these. ``unlocked`` (None) leaves the clock to the driver.
     """
     supported = board.clocks_mhz(name)
     if not supported:
         raise NotSupportedError(
-            f"{board.key} cannot lock its {LABELS[name]}", "see what `joulewise doctor` says"
+            f"the {LABELS[name]} of {board.key} cannot be locked", "run `joulewise doctor`"
         )
     values: list[float | None] = []
     notes = []
@@ -84,25 +87,25 @@ def clocks(name: str, text: str, board: TargetBoard) -> Axis:
             values += _thinned(supported) if item == FULL else [None]
             continue
         for number, _ in _quantities(name, item, ("clock",)):
-            asked_mhz = float(number)
-            if not supported[0] <= asked_mhz <= supported[-1]:
+            wanted_mhz = float(number)
+            if not supported[0] <= wanted_mhz <= supported[-1]:
                 raise OutOfRangeError(
-                    f"{board.key}'s {LABELS[name]} cannot be {asked_mhz:g} MHz",
+                    f"{board.key}'s {LABELS[name]} cannot be {wanted_mhz:g} MHz",
                     f"it takes {supported[0]:g} to {supported[-1]:g} MHz",
                 )
-            values.append(nearest(asked_mhz, supported))
-            if values[-1] != asked_mhz:
+            values.append(nearest(wanted_mhz, supported))
+            if values[-1] != wanted_mhz:
                 notes.append(
-                    f"{LABELS[name]} {asked_mhz:g} MHz becomes {values[-1]:g} MHz, the nearest "
+                    f"{LABELS[name]} {wanted_mhz:g} MHz becomes {values[-1]:g} MHz, the nearest "
                     f"that {board.key} takes"
                 )
     return _axis(name, values, notes)
 
 
-def words(name: str, text: str) -> Axis:
-    """The command's own: words separated by commas, and ``from:to:step`` of numbers.
+def parse_words(name: str, text: str) -> Axis:
+    """Parse values of a parameter of the command: words and ``from:to:step``, between commas.
 
-    In quotes, a comma is a part of the word, and a range is none.
+    In quotes, a comma is a part of the word, and a range stays a word.
     """
     values = []
     for word, is_quoted in _words(name, text):
@@ -110,29 +113,30 @@ def words(name: str, text: str) -> Axis:
         if steps is None:
             values.append(word)
         else:
-            first, last, step = (_sensible(each, word) for each in steps.groups())
+            first, last, step = (_parse_decimal(end, word) for end in steps.groups())
             values += [f"{value:f}" for value in _stepped(first, last, step, word)]
     return _axis(name, values, [])
 
 
-def written(values: Iterable[object]) -> str:
-    """Values as one would write them on the command line, to be read by :func:`words`."""
-    return ",".join(_written(str(value)) for value in values)
+def format_values(values: Iterable[object]) -> str:
+    """Write values as on the command line, for :func:`parse_words` to parse."""
+    return ",".join(_quote(str(value)) for value in values)
 
 
 def nearest(value: float, supported: Sequence[float]) -> float:
-    """Of two as near, the lower: as a lease does it."""
-    return min(supported, key=lambda each: (abs(each - value), each))
+    """The nearest supported value, and the lower of two as near, as a lease rounds."""
+    return min(supported, key=lambda other: (abs(other - value), other))
 
 
 def _axis(name: str, values: Sequence[Value], notes: list[str]) -> Axis:
-    once = tuple(dict.fromkeys(values))
-    if len(once) > MOST:
+    unique = tuple(dict.fromkeys(values))
+    if len(unique) > MOST:
         raise _too_many(name)
-    if len(once) < len(values):
-        again = len(values) - len(once)
-        notes = [*notes, f"{LABELS.get(name, name)}: {again} of {len(values)} values stood twice"]
-    return Axis(name, once, tuple(notes))
+    if len(unique) < len(values):
+        repeated = len(values) - len(unique)
+        label = LABELS.get(name, name)
+        notes = [*notes, f"{label}: {repeated} of {len(values)} values were given twice"]
+    return Axis(name, unique, tuple(notes))
 
 
 def _quantities(
@@ -141,6 +145,7 @@ def _quantities(
     kinds: tuple[str, ...],
     full: tuple[Decimal, Decimal, Decimal] | None = None,
 ) -> Iterator[tuple[Decimal, str]]:
+    """Parse numbers and ranges with their units; ``full`` is the range of that word, if any."""
     for item in _items(name, text):
         if item == FULL and full:
             yield from ((value, "") for value in _stepped(*full, item))
@@ -149,7 +154,7 @@ def _quantities(
         shares = {unit == "%" for _, unit in parts}
         if len(parts) not in {1, 3} or len(shares) > 1:
             raise UsageError(
-                f"{item!r} is no range of the {LABELS[name]}",
+                f"{item!r} is not a range of the {LABELS[name]}",
                 "write from:to:step, all in one unit, as in 150:300:5 or 50%:100%:5%",
             )
         unit = parts[0][1]
@@ -170,22 +175,24 @@ def _quantity(name: str, text: str, kinds: tuple[str, ...]) -> tuple[Decimal, st
             f"{text!r} is no {LABELS[name]}: {error}",
             f"give numbers in {accepted_units(*kinds)}, or {FULL}",
         ) from None
-    return _sensible(sign + amount.number, text) * Decimal(str(amount.factor)), amount.unit
+    return _parse_decimal(sign + amount.number, text) * Decimal(str(amount.factor)), amount.unit
 
 
-def _sensible(text: str, written: str) -> Decimal:
+def _parse_decimal(text: str, written: str) -> Decimal:
     number = Decimal(text)
     if number and abs(number.adjusted()) > _LARGEST:
-        raise UsageError(f"{written!r} has a number that nothing takes", "look for a typing error")
+        raise UsageError(f"{written!r} has a number that is too large or small", "correct it")
     return number
 
 
 def _stepped(first: Decimal, last: Decimal, step: Decimal, written: str) -> list[Decimal]:
-    """From the first by steps, and the last whether a step leads there or not."""
+    """Values from the first by steps; the last is always among them."""
     if step <= 0:
         raise UsageError(f"{written!r} has a step of {step}", "give a step above 0")
     if last < first:
-        raise UsageError(f"{written!r} goes down", "write the lower end first: from:to:step")
+        raise UsageError(
+            f"{written!r} ends below its start", "write the lower end first: from:to:step"
+        )
     count = (last - first) / step
     if count > MOST:
         raise _too_many(written)
@@ -194,7 +201,7 @@ def _stepped(first: Decimal, last: Decimal, step: Decimal, written: str) -> list
 
 
 def _thinned(supported: Sequence[float]) -> list[float | None]:
-    """Some of many, evenly, both ends among them."""
+    """Up to ``_MOST_CLOCKS`` of the values, evenly spaced, both ends among them."""
     if len(supported) <= _MOST_CLOCKS:
         return list(supported)
     low, high = supported[0], supported[-1]
@@ -210,15 +217,16 @@ def _items(name: str, text: str) -> list[str]:
 
 
 def _words(name: str, text: str) -> Iterator[tuple[str, bool]]:
-    at = 0
+    """The words between commas, and whether each is quoted."""
+    position = 0
     while True:
-        found = _PART.match(text, at)
-        if found is None:
+        match = _PART.match(text, position)
+        if match is None:
             raise UsageError(
                 f"{name}: a quote in {text!r} is in the wrong place",
                 'quote whole values, as in: "a,b",c',
             )
-        double, single, plain, end = found.groups()
+        double, single, plain, end = match.groups()
         if double is not None or single is not None:
             word = single.replace("''", "'") if double is None else double.replace('""', '"')
             yield word, True
@@ -228,10 +236,10 @@ def _words(name: str, text: str) -> Iterator[tuple[str, bool]]:
             yield plain.strip(), False
         if not end:
             return
-        at = found.end()
+        position = match.end()
 
 
-def _written(word: str) -> str:
+def _quote(word: str) -> str:
     is_plain = word and word == word.strip() and word[0] not in "\"'" and "," not in word
     if is_plain and not _STEPS.fullmatch(word):
         return word
@@ -239,9 +247,9 @@ def _written(word: str) -> str:
 
 
 def _empty(name: str, text: str) -> UsageError:
-    what = f"an empty value in {text!r}" if text.strip() else "no values"
-    return UsageError(f"{LABELS.get(name, name)}: {what}", 'give some; "" is an empty word')
+    problem = f"an empty value in {text!r}" if text.strip() else "no values"
+    return UsageError(f"{LABELS.get(name, name)}: {problem}", 'give some; "" is an empty word')
 
 
 def _too_many(what: str) -> UsageError:
-    return UsageError(f"{what} has more than {MOST:,} values", "take a larger step, or fewer")
+    return UsageError(f"{what} has more than {MOST:,} values", "use a larger step, or fewer values")

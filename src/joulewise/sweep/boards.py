@@ -1,4 +1,4 @@
-"""What a space is resolved against: the boards that are here, or one that is simulated."""
+"""The boards that a sweep sets: those of this machine, or a simulated one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AMPERE: Final = 7  # NVML's number of the first generation that can lock its me
 
 @dataclass(frozen=True)
 class TargetBoard:
-    """A GPU, or a CPU package, and what its knobs take.
+    """A GPU or CPU package, and the range of its controls.
 
-    ``default_w`` is what percent are of: a GPU's default limit, a package's present one. It is
-    None where the power limit cannot be set, and the clocks are empty where none can be locked.
+    Percentages are of ``default_w``: a GPU's default limit, a package's present one. It is None
+    where the power limit cannot be set; the clocks are empty where none can be locked.
     """
 
     key: str
@@ -46,28 +46,29 @@ class TargetBoard:
 
     @property
     def full_w(self) -> tuple[float, float]:
-        """The range that ``full`` means: a package's registers go far beyond what it can draw."""
+        """The range of ``full``; a package's ends at its default, its registers go far beyond."""
         return self.lowest_w, self.highest_w if self.is_gpu else self.default_w or self.highest_w
 
 
-def boards(asked: SweepSpec, environ: Mapping[str, str]) -> tuple[TargetBoard, ...]:
-    """Those that a sweep is about: none where it turns nothing and there is nothing to turn."""
-    if asked.simulated:
-        return simulated(asked.simulated.gpu)
-    given = {name: text for name, text in asked.environ.items() if not names_in(text)}
+def boards(spec: SweepSpec, environ: Mapping[str, str]) -> tuple[TargetBoard, ...]:
+    """The boards of a sweep; none where there are none and it sets no control."""
+    if spec.simulated:
+        return simulated(spec.simulated.gpu)
+    # Variables that name GPUs count as well, unless they differ between settings.
+    given = {name: text for name, text in spec.environ.items() if not names_in(text)}
     try:
-        return here(asked.gpus, {**environ, **given})
+        return find_boards(spec.gpus, {**environ, **given})
     except DeviceError:
-        if asked.gpus or any(name in KNOBS for name in asked.axes):
+        if spec.gpus or any(name in KNOBS for name in spec.axes):
             raise
         return ()
 
 
-def here(named: Sequence[int], environ: Mapping[str, str]) -> tuple[TargetBoard, ...]:
+def find_boards(numbers: Sequence[int], environ: Mapping[str, str]) -> tuple[TargetBoard, ...]:
     """GPUs by their numbers, or those that a command would see, and all CPU packages."""
     found = devices.find(environ)
-    seen = any(gpu.visible for gpu in found.gpus)
-    gpus = devices.pick(found.gpus, named) if named or seen else []
+    any_visible = any(gpu.visible for gpu in found.gpus)
+    gpus = devices.pick(found.gpus, numbers) if numbers or any_visible else []
     return (
         *(
             TargetBoard(
@@ -83,13 +84,14 @@ def here(named: Sequence[int], environ: Mapping[str, str]) -> tuple[TargetBoard,
             for gpu in gpus
         ),
         *(
-            TargetBoard(each.key, each.uid, each.name, each.lowest_w, each.now_w, each.highest_w)
-            for each in found.packages
+            TargetBoard(cpu.key, cpu.uid, cpu.name, cpu.lowest_w, cpu.now_w, cpu.highest_w)
+            for cpu in found.packages
         ),
     )
 
 
 def simulated(name: str) -> tuple[TargetBoard, ...]:
+    """The board of a simulated GPU, as a driver would describe it."""
     from joulewise.simulate.boards import load_board
 
     board = load_board(name)
@@ -112,12 +114,12 @@ def simulated(name: str) -> tuple[TargetBoard, ...]:
     )
 
 
-def alike(
-    found: Sequence[TargetBoard], label: str, of: Callable[[TargetBoard], object]
+def require_alike(
+    boards: Sequence[TargetBoard], label: str, get_range: Callable[[TargetBoard], object]
 ) -> TargetBoard:
-    """One that stands for all, since they take the same values."""
-    first = found[0]
-    other = next((each for each in found if of(each) != of(first)), None)
+    """Return the first board; an error where another has a different range of a control."""
+    first = boards[0]
+    other = next((board for board in boards if get_range(board) != get_range(first)), None)
     if other is not None:
         raise UsageError(
             f"{first.key} ({first.name}) and {other.key} ({other.name}) take different values "

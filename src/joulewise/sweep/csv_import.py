@@ -1,8 +1,8 @@
-"""Measurements from elsewhere, read as a sweep: a CSV with a row for each run.
+"""Measurements of other tools, read as a sweep: a CSV file with a row for each run.
 
 Columns are ``time_s`` and ``energy_j`` (or ``power_w``, the mean), ``block`` where runs were made
-in rounds, ``samples`` and ``epochs`` where it is known how many a run trained on, and every other
-a setting: ``power_limit_w``, ``sm_clock_mhz``, ``batch_size``…
+in rounds, ``samples`` and ``epochs`` where it is known how many a run trained on. Every other
+column is a setting: ``power_limit_w``, ``sm_clock_mhz``, ``batch_size``…
 """
 
 from __future__ import annotations
@@ -23,17 +23,24 @@ _WORKS: Final = {"samples": "sample", "epochs": "epoch"}
 """Columns that say how much work a run did, and the name of one piece of it."""
 
 _FIGURES: Final = {_TIME, _ENERGY, _POWER, _BLOCK, *_WORKS}
-_CELL_HINT: Final = "mend that cell, or leave out its row"
+_CELL_HINT: Final = "correct that cell, or remove its row"
 _HINT: Final = "it needs time_s, energy_j or power_w, and a column for each setting"
 
 
 def read_table(path: Path, reference: Mapping[str, str] | None = None) -> Sweep:
-    """The runs of a file as trials; without a ``reference`` its highest limit and first values."""
+    """Read the runs of a file as the trials of a sweep.
+
+    ``reference`` has the values of some settings. The reference is the setting with the highest
+    power limit among those that have these values, or among all where it is None.
+
+    Raises:
+        UsageError: it is no such file; the message names the line.
+    """
     numbered = _rows(path)
     headings = numbered[0][1]
     names = [name for name in headings if name not in _FIGURES]
     if not names or _TIME not in headings or not {_ENERGY, _POWER} & set(headings):
-        raise UsageError(f"{path} is no table of runs", _HINT)
+        raise UsageError(f"{path} is not a table of runs", _HINT)
     counts: Counter[Setting] = Counter()
     trials = []
     for number, row in numbered:
@@ -44,7 +51,7 @@ def read_table(path: Path, reference: Mapping[str, str] | None = None) -> Sweep:
         counts[trial.setting] += 1
         trials.append(trial)
     settings = tuple(dict.fromkeys(trial.setting for trial in trials))
-    limits_w = [float(value) for each in settings if (value := each.get(POWER_LIMIT)) is not None]
+    limits_w = [float(w) for setting in settings if (w := setting.get(POWER_LIMIT)) is not None]
     return Sweep(
         id=path.stem,
         asked={},
@@ -68,14 +75,14 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "name a CSV file") from None
     except (ValueError, csv.Error) as error:
-        raise UsageError(f"{path} is no CSV: {error}", "name a CSV file") from None
+        raise UsageError(f"{path} is not a CSV file: {error}", "name a CSV file") from None
     if not rows:
         raise UsageError(f"{path} has no rows", _HINT)
     return rows
 
 
 def _named_cells(row: Mapping[str | None, str | None], line: int) -> dict[str, str]:
-    """``row`` as DictReader has it: cells without a heading under None, missing ones as None."""
+    """The cells of a row by their headings; DictReader has those without a heading under None."""
     if None in row:
         raise ValueError(f"line {line} has more cells than there are headings")
     return {name.strip(): value or "" for name, value in row.items() if name is not None}
@@ -90,7 +97,7 @@ def _trial(row: Mapping[str, str], names: Sequence[str], counts: Mapping[Setting
     energy = {"gpu": Energy(energy_j, 0.0, 0.0, Source.MEASURED)}
     return Trial(
         setting,
-        _whole(_BLOCK, block) if block else counts[setting],
+        int(_parse(_BLOCK, block, int)) if block else counts[setting],
         TrialState.DONE,
         time_s=time_s,
         energy=energy,
@@ -102,25 +109,19 @@ def _trial(row: Mapping[str, str], names: Sequence[str], counts: Mapping[Setting
     )
 
 
+def _parse(name: str, text: str, kind: type[int | float] = float) -> float:
+    try:
+        return kind(text)
+    except ValueError:
+        what = "whole number" if kind is int else "number"
+        raise ValueError(f"column {name} has {text!r}, not a {what}") from None
+
+
 def _count(row: Mapping[str, str], name: str) -> int:
     value = _number(row, name)
     if not value.is_integer():
         raise ValueError(f"column {name} has {row[name]!r}, not a whole number")
     return int(value)
-
-
-def _whole(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"column {name} has {text!r}, not a whole number") from None
-
-
-def _parse(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"column {name} has {text!r}, not a number") from None
 
 
 def _value(name: str, text: str) -> Value:
@@ -145,24 +146,21 @@ def _number(row: Mapping[str, str], name: str) -> float:
 
 
 def _reference(settings: Sequence[Setting], given: Mapping[str, str], path: Path) -> Setting:
-    """What is like the reference in all that was said of it, at the highest limit."""
+    """The setting with all of the given values, and of several the one with the highest limit."""
     unknown = set(given) - set(settings[0])
     if unknown:
         raise UsageError(
             f"{path} has no column {min(unknown)}", f"its settings are {', '.join(settings[0])}"
         )
+    text = ", ".join(f"{name}={value}" for name, value in given.items())
     try:
-        wanted = {name: _value(name, text) for name, text in given.items()}
+        wanted = {name: _value(name, value) for name, value in given.items()}
     except ValueError:
-        said = ", ".join(f"{name}={text}" for name, text in given.items())
-        raise UsageError(f"--reference {said} has no number", "as in power_limit_w=300") from None
-    alike = [each for each in settings if all(each[name] == v for name, v in wanted.items())]
-    if not alike:
-        said = ", ".join(f"{name}={text}" for name, text in given.items())
-        raise UsageError(f"{path} has no run with {said}", "name a reference that was run")
-    return max(alike, key=_limit_w)
-
-
-def _limit_w(setting: Setting) -> float:
-    limit_w = setting.get(POWER_LIMIT)
-    return math.inf if limit_w is None else float(limit_w)
+        raise UsageError(f"--reference {text} has no number", "as in power_limit_w=300") from None
+    matching = [
+        setting for setting in settings if all(setting[name] == v for name, v in wanted.items())
+    ]
+    if not matching:
+        raise UsageError(f"{path} has no run with {text}", "name a reference that was run")
+    limits_w = ((setting.get(POWER_LIMIT), setting) for setting in matching)
+    return max(limits_w, key=lambda pair: math.inf if pair[0] is None else float(pair[0]))[1]

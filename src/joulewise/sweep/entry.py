@@ -1,14 +1,14 @@
-"""What the index of a store holds of a sweep: what a list shows, and what one is found by.
+"""Entries of sweeps in the index of a store, by which sweeps are listed and found.
 
 ``sweep.json`` has a line for each run, some 50 kB of a sweep of 50 runs. To list 2,000 sweeps, or
 to find the newest, the index is enough: each ``sweep.json`` is stat'ed, and read only if it has
-changed since the last time (see ``record.index``).
+changed since the last time (see ``store.index``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -36,8 +36,8 @@ _PATH: Final = "\0"  # stands for the path of the sweep, which depends on how th
 class SweepEntry:
     """A sweep in a list.
 
-    ``problem`` is why it cannot be read, and then the rest is empty. ``settings`` is how many
-    there are; ``workload`` says what trains, ``digest`` is that of what was asked.
+    ``problem`` is why it cannot be read; the rest is empty then. ``settings`` is their number,
+    ``workload`` says in words what trains, ``digest`` identifies the spec.
     """
 
     path: Path
@@ -57,19 +57,19 @@ class SweepEntry:
 
 @dataclass(frozen=True)
 class SweepPage:
-    """Sweeps, the newest first, and after them what cannot be read; ``total`` is all there are."""
+    """A page of sweeps, the newest first, unreadable ones last; ``total`` counts all pages."""
 
     sweeps: tuple[SweepEntry, ...]
     total: int
 
 
 def list_sweeps(store: Path, *, limit: int | None = None, page: int = 1) -> SweepPage:
-    """A page of ``limit`` sweeps; all of them without a limit."""
+    """Return a page of ``limit`` sweeps, counted from 1; without a limit all of them."""
 
     def use(index: FolderIndex) -> SweepPage:
         offset = (page - 1) * limit if limit else 0
-        found = _select(index, store, _PRESENT, limit, offset)
-        return SweepPage(tuple(found), index.count(_PRESENT))
+        entries = _select(index, store, _PRESENT, limit, offset)
+        return SweepPage(tuple(entries), index.count(_PRESENT))
 
     return _query(store, use, SweepPage((), 0))
 
@@ -80,17 +80,16 @@ def list_unreadable(store: Path) -> list[SweepEntry]:
 
 
 def find_newest(store: Path, condition: SqlCondition = ALWAYS) -> SweepEntry | None:
-    """The newest sweep that can be read and meets a condition."""
-    [found] = find_newest_of(store, [condition])
-    return found
+    """The newest readable sweep that meets a condition; None where there is none."""
+    return find_newest_of(store, [condition])[0]
 
 
 def find_newest_of(store: Path, conditions: Sequence[SqlCondition]) -> list[SweepEntry | None]:
-    """The same for each of several conditions."""
+    """The newest readable sweep for each of several conditions; None where there is none."""
 
     def use(index: FolderIndex) -> list[SweepEntry | None]:
-        found = (_select(index, store, _READABLE & each, 1) for each in conditions)
-        return [each[0] if each else None for each in found]
+        matches = (_select(index, store, _READABLE & condition, 1) for condition in conditions)
+        return [entries[0] if entries else None for entries in matches]
 
     return _query(store, use, [None] * len(conditions))
 
@@ -104,38 +103,34 @@ def has_digest(digest: str) -> SqlCondition:
 
 
 def read_sweep_entry(path: Path) -> SweepEntry:
-    """The entry of a sweep as its files are now."""
+    """Read the entry of a sweep from its files."""
     return _now(_read(path)[0])
 
 
 def _query(store: Path, use: Callable[[FolderIndex], _T], without: _T) -> _T:
     try:
         return query_index(store, SWEEP_FOLDERS, use)
-    except OSError:  # there are none, or they cannot be listed
+    except OSError:  # there are no sweeps, or they cannot be listed
         return without
 
 
 def _select(
     index: FolderIndex, store: Path, condition: SqlCondition, limit: int | None, offset: int = 0
 ) -> list[SweepEntry]:
-    found = index.select(condition, ListPage(_NEWEST_FIRST, limit, offset))
-    return [_entry(store / SWEEPS / name, data) for name, data in found]
+    rows = index.select(condition, ListPage(_NEWEST_FIRST, limit, offset))
+    return [_entry(store / SWEEPS / name, data) for name, data in rows]
 
 
 def _read(path: Path) -> tuple[SweepEntry, bool]:
-    """The entry as the file has it, and whether it may be kept."""
+    """The entry as the file has it, and whether the index may keep it."""
     try:
         sweep = load_as_written(path)
     except JoulewiseError as error:
         cause = error.__context__
         is_lasting = not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError)
         return SweepEntry(path, problem=error.message), is_lasting
-    return _filled(path, sweep), True
-
-
-def _filled(path: Path, sweep: Sweep) -> SweepEntry:
     is_simulated = _is_simulated(sweep)
-    return SweepEntry(
+    entry = SweepEntry(
         path,
         id=sweep.id,
         name=sweep.name,
@@ -149,10 +144,11 @@ def _filled(path: Path, sweep: Sweep) -> SweepEntry:
         digest=_digest(sweep),
         runs=RunCounts.of(sweep.trials),
     )
+    return entry, True
 
 
 def _is_simulated(sweep: Sweep) -> bool:
-    """Whether its runs were in virtual time, or on simulated GPUs or CPUs."""
+    """Whether runs of the sweep were in virtual time, or on simulated GPUs or CPUs."""
     energies = (energy for trial in sweep.trials for energy in trial.energy.values())
     return bool(sweep.asked.get("simulated")) or any(
         energy.source is Source.SIMULATED for energy in energies
@@ -169,7 +165,7 @@ def _workload(sweep: Sweep, *, is_simulated: bool) -> str:
 
 
 def _digest(sweep: Sweep) -> str:
-    """Of what was asked; of a newer joulewise there may be more in it than we know."""
+    """The digest of the spec; empty where it has fields of a newer joulewise."""
     try:
         return SweepSpec.from_json(sweep.asked).digest
     except (TypeError, KeyError):
@@ -177,17 +173,17 @@ def _digest(sweep: Sweep) -> str:
 
 
 def _now(entry: SweepEntry) -> SweepEntry:
-    """One that is running according to its file, and that nobody runs, was interrupted."""
+    """The entry with its present state: one that no process runs was interrupted."""
     if entry.state == RUNNING and not is_running(entry.path):
-        return SweepEntry(**{**vars(entry), "state": INTERRUPTED})
+        return replace(entry, state=INTERRUPTED)
     return entry
 
 
 def _entry(path: Path, data: Mapping[str, Any]) -> SweepEntry:
-    """What :func:`_record` made."""
-    told = {**data, "axes": tuple(data["axes"]), "runs": RunCounts(**data["runs"])}
-    told["problem"] = data["problem"].replace(_PATH, str(path))
-    return SweepEntry(path, **told)
+    """Decode the data that :func:`_record` made."""
+    fields = {**data, "axes": tuple(data["axes"]), "runs": RunCounts(**data["runs"])}
+    fields["problem"] = data["problem"].replace(_PATH, str(path))
+    return SweepEntry(path, **fields)
 
 
 def _record(entry: SweepEntry, *, is_lasting: bool = True) -> Record:

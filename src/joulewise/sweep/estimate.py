@@ -1,14 +1,13 @@
-"""What a sweep will take, told before it starts: from physics, or from runs that were made.
+"""Estimates of a sweep's time and energy before it starts.
 
-What runs on a simulated board take, from its physics alone: no noise, no settling.
-
-What runs of a command take, from those that are in the store already.
+- :func:`from_physics`: for a simulated board, by its steady state, without noise
+- :func:`from_runs`: for a command, by its earlier runs in the store
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -28,7 +27,7 @@ from joulewise.units import J_PER_KWH
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """One run; its energy is None where nobody knows it."""
+    """Time and energy of one run; the energy is None where it is unknown."""
 
     time_s: float
     energy_j: float | None
@@ -36,9 +35,9 @@ class RunEstimate:
 
 @dataclass(frozen=True)
 class EstimateBasis:
-    """What a run of a setting takes, for some settings or none, and where that is from.
+    """Estimates of single runs, by setting, and where they come from.
 
-    ``counted`` says what the energy is of.
+    Settings may be missing. ``counted`` says in words what the energy includes.
     """
 
     amounts: Mapping[Setting, RunEstimate] = field(default_factory=dict)
@@ -48,11 +47,12 @@ class EstimateBasis:
 
 @dataclass(frozen=True)
 class SweepEstimate:
-    """What all runs take together; None where nobody can know.
+    """Time and energy of all runs together; None where they are unknown.
 
-    ``time_s`` is from the first run's start to the last one's end; settings that ``basis`` does
-    not have are taken to be like those it has. Where only the timeout is known, ``most_s`` bounds
-    it. ``left_out`` says what is not in either. ``price`` is in the currency of a kWh's.
+    ``time_s`` is from the start of the first run to the end of the last; settings that ``basis``
+    lacks count with the mean of the others. ``most_s`` is an upper bound where only the timeout is
+    known. ``left_out`` says in words what neither includes. ``price`` is in the currency of
+    ``price_per_kwh``.
     """
 
     runs: int
@@ -66,7 +66,7 @@ class SweepEstimate:
 
 
 def estimate(
-    asked: SweepSpec,
+    spec: SweepSpec,
     space: Space,
     store: Path,
     *,
@@ -74,25 +74,28 @@ def estimate(
     runs: int | None = None,
     price_per_kwh: float | None = None,
 ) -> SweepEstimate:
-    """``runs`` are as many as a search will make by its own guess; without, it is the grid."""
-    basis = _basis(asked, space, store)
-    cool_down = parse_cool_down("" if asked.simulated else asked.cool_down)
+    """Estimate a sweep in ``lanes`` GPU slots; ``runs`` is a search's guess, None for a grid."""
+    if spec.simulated:
+        basis = from_physics(spec.simulated, space, store)
+    else:
+        basis = from_runs(spec, space, store)
+    cool_down = parse_cool_down("" if spec.simulated else spec.cool_down)
     left_out = (
         "" if cool_down.below_c is None else f"the time to cool down to {cool_down.below_c:g} °C"
     )
-    runs, in_turn = _runs(asked, space, lanes) if runs is None else (runs, ceil(runs / lanes))
+    runs, in_turn = _count_runs(spec, space, lanes) if runs is None else (runs, ceil(runs / lanes))
     waiting_s = max(in_turn - 1, 0) * cool_down.wait_s
     if not basis.amounts:
-        # One that is ended by the timeout is tried once more.
-        most_s = 2 * in_turn * asked.timeout_s + waiting_s if asked.timeout_s else None
+        # A run that the timeout ends is attempted once more.
+        most_s = 2 * in_turn * spec.timeout_s + waiting_s if spec.timeout_s else None
         return SweepEstimate(runs, lanes, basis, most_s=most_s, left_out=left_out)
-    usual = _usual(list(basis.amounts.values()))
-    energy_j = None if usual.energy_j is None else runs * usual.energy_j
+    mean = _mean(basis.amounts.values())
+    energy_j = None if mean.energy_j is None else runs * mean.energy_j
     return SweepEstimate(
         runs,
         lanes,
         basis,
-        time_s=in_turn * usual.time_s + waiting_s,
+        time_s=in_turn * mean.time_s + waiting_s,
         energy_j=energy_j,
         price=None
         if energy_j is None or price_per_kwh is None
@@ -101,33 +104,21 @@ def estimate(
     )
 
 
-def _basis(asked: SweepSpec, space: Space, store: Path) -> EstimateBasis:
-    if asked.simulated:
-        return from_physics(asked.simulated, space, store)
-
-    return from_runs(asked, space, store)
-
-
-def _runs(asked: SweepSpec, space: Space, lanes: int) -> tuple[int, int]:
-    """Of a grid in all, and one after the other in the lane that has most."""
-    block, used = len(space.points), min(lanes, asked.repeat)
-    in_turn = ceil(asked.repeat / lanes) * block + asked.warm_up
-    return asked.repeat * block + used * asked.warm_up, in_turn
+def _count_runs(spec: SweepSpec, space: Space, lanes: int) -> tuple[int, int]:
+    """The runs of a grid in all, and one after the other in the slot that has most."""
+    block, used = len(space.points), min(lanes, spec.repeat)
+    in_turn = ceil(spec.repeat / lanes) * block + spec.warm_up
+    return spec.repeat * block + used * spec.warm_up, in_turn
 
 
-def _usual(amounts: Sequence[RunEstimate]) -> RunEstimate:
-    known = [each.energy_j for each in amounts if each.energy_j is not None]
-    return RunEstimate(
-        sum(each.time_s for each in amounts) / len(amounts),
-        sum(known) / len(known) if known else None,
-    )
-
-
-_Alike = tuple[float | None, tuple[tuple[str, str], ...]]
-"""An SM clock, and what the workload is given: the physics takes many limits at once."""
+def _mean(amounts: Iterable[RunEstimate]) -> RunEstimate:
+    amounts = list(amounts)
+    known = [amount.energy_j for amount in amounts if amount.energy_j is not None]
+    return RunEstimate(fmean(amount.time_s for amount in amounts), fmean(known) if known else None)
 
 
 def from_physics(simulated: SimulationSpec, space: Space, store: Path) -> EstimateBasis:
+    """Estimate runs on a simulated board by the steady state of its physics."""
     import numpy as np
 
     from joulewise.simulate.boards import load_board
@@ -136,48 +127,51 @@ def from_physics(simulated: SimulationSpec, space: Space, store: Path) -> Estima
     from joulewise.sweep.workload import load
 
     board = load_board(simulated.gpu)
-    alike: dict[_Alike, list[Setting]] = {}
+    # The physics takes many power limits at once, for one clock and one workload.
+    groups: dict[tuple[float | None, tuple[tuple[str, str], ...]], list[Setting]] = {}
     for setting in space.points:
         key = setting.knobs.get(SM_CLOCK), tuple(setting.words.items())
-        alike.setdefault(key, []).append(setting)
+        groups.setdefault(key, []).append(setting)
     amounts = {}
-    for (clock_mhz, words), settings in alike.items():
+    for (clock_mhz, words), settings in groups.items():
         workload = load(simulated, dict(words), board, store)
         limits_w: Any = np.array(
             [setting.knobs.get(POWER_LIMIT) or board.limits.default_w for setting in settings]
         )
         lock = None if clock_mhz is None else (clock_mhz, clock_mhz)
         time_s, energy_j = run(board, workload, Knobs(limits_w, lock))
-        for setting, each_s, each_j in zip(settings, time_s, energy_j, strict=True):
-            amounts[setting] = RunEstimate(float(each_s), float(each_j))
+        for setting, run_s, run_j in zip(settings, time_s, energy_j, strict=True):
+            amounts[setting] = RunEstimate(float(run_s), float(run_j))
     source = f"in virtual time, by the physics of the simulated {simulated.gpu}"
     return EstimateBasis(amounts, source, "the GPU")
 
 
 _Command = tuple[str, tuple[str, ...]]
-"""Where it runs, and its words."""
+"""The working directory and the words of a command."""
 
-_SAME: Final = 0.5  # W or MHz
+_EarlierRun = tuple[Mapping[str, float | None], RunEstimate]
+"""The controls of an earlier run, and what it took."""
+
+# By how much, in W or MHz, a control may differ and count as the same. Chosen: drivers round to
+# whole watts and MHz.
+_SAME: Final = 0.5
 
 
-@dataclass(frozen=True)
-class _Earlier:
-    knobs: Mapping[str, float | None]
-    amount: RunEstimate
+def from_runs(spec: SweepSpec, space: Space, store: Path) -> EstimateBasis:
+    """Estimate runs by earlier ones of the same command on such a board.
 
-
-def from_runs(asked: SweepSpec, space: Space, store: Path) -> EstimateBasis:
-    """Of the same command on such a board; at the same limits and clocks if there are any."""
-    wanted = {setting: _command(asked, setting) for setting in space.points}
-    found: dict[_Command, list[_Earlier]] = {}
-    for command, run in _earlier(store, set(wanted.values()), space):
-        found.setdefault(command, []).append(run)
+    Those with the same limits and clocks count, or all where there are none.
+    """
+    commands = {setting: _command(spec, setting) for setting in space.points}
+    runs_by_command: dict[_Command, list[_EarlierRun]] = {}
+    for command, run in _earlier_runs(store, set(commands.values()), space):
+        runs_by_command.setdefault(command, []).append(run)
     amounts, exact, used = {}, 0, set()
-    for setting, command in wanted.items():
-        runs = found.get(command, [])
-        same = [run for run in runs if _is_at(setting, run)]
+    for setting, command in commands.items():
+        runs = runs_by_command.get(command, [])
+        same = [run for run in runs if _has_controls(run, setting)]
         if runs:
-            amounts[setting] = _mean(same or runs)
+            amounts[setting] = _mean(amount for _, amount in same or runs)
             exact += bool(same)
             used |= {id(run) for run in same or runs}
     if not amounts:
@@ -190,19 +184,20 @@ def from_runs(asked: SweepSpec, space: Space, store: Path) -> EstimateBasis:
     )
 
 
-def _command(asked: SweepSpec, setting: Setting) -> _Command:
+def _command(spec: SweepSpec, setting: Setting) -> _Command:
     words = setting.words
-    folder = os.path.abspath(render(asked.cwd, words) or os.curdir)  # noqa: PTH100  # as it was told
-    return folder, tuple(render(word, words) for word in asked.command)
+    folder = os.path.abspath(render(spec.cwd, words) or os.curdir)  # noqa: PTH100  # symbolic links stay
+    return folder, tuple(render(word, words) for word in spec.command)
 
 
-def _earlier(
+def _earlier_runs(
     store: Path, wanted: set[_Command], space: Space
-) -> Iterator[tuple[_Command, _Earlier]]:
-    for found in readable(store):
-        if isinstance(found, Skipped):
+) -> Iterator[tuple[_Command, _EarlierRun]]:
+    """Complete runs of these commands on boards like the sweep's."""
+    for entry in readable(store):
+        if isinstance(entry, Skipped):
             continue
-        path, manifest = found
+        path, manifest = entry
         command = (manifest.cwd, manifest.commands[0].arguments) if manifest.commands else None
         is_whole = manifest.state == "complete" and manifest.exit_code == 0
         if command not in wanted or not is_whole or not _is_board(manifest, space):
@@ -212,35 +207,31 @@ def _earlier(
         if time_s is not None:
             energy = (summary.get("energy_j") or {}).get("total") or {}
             energy_j = None if energy.get("at_least") else energy.get("value")
-            yield command, _Earlier(_knobs(manifest), RunEstimate(time_s, energy_j))
+            yield command, (_read_controls(manifest), RunEstimate(time_s, energy_j))
 
 
 def _is_board(manifest: Manifest, space: Space) -> bool:
-    """Whether it ran on boards like ours; where it knew of none, it needs none."""
-    names = {each.info.name for each in manifest.devices if each.info.kind is Kind.GPU}
+    """Whether a run was on boards like the sweep's; one without GPUs needs none."""
+    names = {device.info.name for device in manifest.devices if device.info.kind is Kind.GPU}
     return not names or space.board is None or space.board.name in names
 
 
-def _knobs(manifest: Manifest) -> dict[str, float | None]:
-    told: dict[str, float | None] = dict.fromkeys(KNOBS)
+def _read_controls(manifest: Manifest) -> dict[str, float | None]:
+    controls: dict[str, float | None] = dict.fromkeys(KNOBS)
     for device in reversed(manifest.devices):  # of several GPUs the first
         if device.info.kind is Kind.GPU:
-            told |= {name: value for name, value in device.settings.items() if name in KNOBS}
+            controls |= {name: value for name, value in device.settings.items() if name in KNOBS}
         elif device.info.kind is Kind.CPU:
-            told[CPU_LIMIT] = device.settings.get(POWER_LIMIT)
-    return told
+            controls[CPU_LIMIT] = device.settings.get(POWER_LIMIT)
+    return controls
 
 
-def _is_at(setting: Setting, run: _Earlier) -> bool:
-    return all(_is_same(name, value, run.knobs[name]) for name, value in setting.knobs.items())
+def _has_controls(run: _EarlierRun, setting: Setting) -> bool:
+    controls, _ = run
+    return all(_is_same(name, value, controls[name]) for name, value in setting.knobs.items())
 
 
 def _is_same(name: str, wanted: float | None, had: float | None) -> bool:
     if wanted is None:
         return name == CPU_LIMIT or had is None  # a package always has one; a clock when locked
     return had is not None and abs(wanted - had) <= _SAME
-
-
-def _mean(runs: list[_Earlier]) -> RunEstimate:
-    known = [run.amount.energy_j for run in runs if run.amount.energy_j is not None]
-    return RunEstimate(fmean(run.amount.time_s for run in runs), fmean(known) if known else None)

@@ -1,8 +1,8 @@
-"""A sweep from its first run to its last, wherever the runs happen.
+"""The loop of a sweep: ask the strategy, make the run, write the trial; wherever the runs happen.
 
-The trials of a sweep that is being run: in memory, and on disk after each.
-
-Runs that need not be made: those that must be too slow, and those that are beaten already.
+- :func:`execute`: the whole loop, with retries, adoption of earlier runs, and signals
+- :class:`Ledger`: the trials, in memory and in ``sweep.json``
+- :func:`reason_to_skip`, :func:`is_dominated`: runs that need not be made, or not to their end
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from statistics import fmean
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
-from joulewise.data.energy import Energy
 from joulewise.data.sweeps import (
     CONFIRMING,
     WARM_UP,
@@ -32,10 +31,11 @@ from joulewise.data.sweeps import (
 )
 from joulewise.errors import JoulewiseError
 from joulewise.process.failpoints import point
+from joulewise.search.objective import TrialKey, trial_key
 from joulewise.search.strategy import Strategy
 from joulewise.store.files import replace_file
-from joulewise.sweep.lock import CutOffError, running, told_of_signals
-from joulewise.sweep.runners.runner import Hopeless, Runner
+from joulewise.sweep.lock import CutOffError, queue_signals, running
+from joulewise.sweep.runners.runner import IsHopeless, Runner
 from joulewise.sweep.stored_sweeps import (
     FILE,
     FINISHED,
@@ -46,18 +46,30 @@ from joulewise.sweep.stored_sweeps import (
     load,
 )
 
-_SPARED: Final = 24  # times that it took to save: as long, what can be made again is not saved
+# A run that fails is attempted this often; one that failed in an earlier process, once more.
+ATTEMPTS: Final = 2
 
-Identity = tuple[Setting, int, float | None]
+# A sweep in virtual time is saved again only after this many times the time that saving took, so
+# that saving costs at most 1/24 of the sweep. Chosen: twice as many loses twice as much simulated
+# work, seconds at most, in a crash.
+_SAVE_INTERVAL_RATIO: Final = 24
 
+# The kernel may hand a signal to any thread, and CPython then only makes a note of it: the main
+# thread sees that when its wait ends, and a wait for a lock has no other reason to. So no wait is
+# longer than this; chosen: unnoticed by whoever presses Ctrl-C, and no load for the machine.
+_LONGEST_WAIT_S: Final = 0.2
 
-def identity(one: Planned | Trial) -> Identity:
-    """What tells a run from every other of its sweep."""
-    return one.setting, one.block, one.look_s
+RunEnd = tuple[Planned, Trial | BaseException]
+"""A run that has ended: its trial, or the exception that the runner raised."""
+
+Event = RunEnd | signal.Signals
 
 
 class Ledger:
-    """What cannot be written is kept, and written with the next."""
+    """The trials of a sweep that is being run, written to ``sweep.json`` after each.
+
+    Where the file cannot be written, the trials stay in memory and are written with the next one.
+    """
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder = folder
@@ -66,35 +78,35 @@ class Ledger:
         self._lines = [(trial, as_line(trial)) for trial in self._sweep.trials]
         self._fault: OSError | None = None
         self._saved_s = self._took_s = 0.0
-        for left in folder.glob(f".{FILE}.*.part"):  # of one who was killed as it wrote
-            left.unlink(missing_ok=True)
+        for leftover in folder.glob(f".{FILE}.*.part"):  # of a process that was killed in writing
+            leftover.unlink(missing_ok=True)
 
     @property
     def sweep(self) -> Sweep:
         return self._sweep
 
-    def keep(self, trial: Trial) -> None:
-        """In place of an earlier one of the same run, which had failed."""
+    def add(self, trial: Trial) -> None:
+        """Add a trial, in place of an earlier one of the same run, which had failed."""
         if trial.block != WARM_UP:
-            same = identity(trial)
-            self._lines = [each for each in self._lines if identity(each[0]) != same]
+            key = trial_key(trial)
+            self._lines = [(other, line) for other, line in self._lines if trial_key(other) != key]
         self._lines.append((trial, as_line(trial)))
         self._sweep = replace(self._sweep, trials=tuple(trial for trial, _ in self._lines))
         if not self._can_wait:
             self.save()
 
     def save(self, *, durable: bool | None = None) -> None:
+        """Write ``sweep.json``; ``durable``: until it is on the disk, the default for real runs."""
         began_s = time.monotonic()
         text = as_text(self._sweep, (line for _, line in self._lines))
+        durable = not self._is_virtual if durable is None else durable
         try:
-            replace_file(
-                self._folder / FILE, text, durable=self._is_dear if durable is None else durable
-            )
+            replace_file(self._folder / FILE, text, durable=durable)
         except OSError as error:
             if self._fault is None:
                 self._say(
-                    f"{self._folder / FILE} cannot be written: {error.strerror}; "
-                    "the sweep goes on, and tries again after each run"
+                    f"cannot write {self._folder / FILE}: {error.strerror}; "
+                    "the sweep continues, and tries again after each run"
                 )
             self._fault = error
         else:
@@ -103,138 +115,130 @@ class Ledger:
         self._took_s = self._saved_s - began_s
 
     def finish(self, sure: Mapping[str, Any]) -> None:
+        """Write that the sweep has made its last run, and fail if that cannot be written."""
         self._sweep = replace(self._sweep, state=FINISHED, sure=dict(sure))
-        self.close()
-
-    def interrupt(self) -> None:
-        """Write that it ended before its last run."""
-        self._sweep = replace(self._sweep, state=INTERRUPTED)
-        self.save(durable=True)
-
-    def close(self) -> None:
-        """Write what was not, and fail if that cannot be done."""
         self.save(durable=True)
         if self._fault is not None:
             raise JoulewiseError(
-                f"{self._folder / FILE} cannot be written: {self._fault.strerror}",
-                "make room there and repeat the command: no run that is stored is made again",
+                f"cannot write {self._folder / FILE}: {self._fault.strerror}",
+                "free some disk space and repeat the command: stored runs are not made again",
             )
 
+    def interrupt(self) -> None:
+        """Write that the sweep ended before its last run."""
+        self._sweep = replace(self._sweep, state=INTERRUPTED)
+        self.save(durable=True)
+
     @property
-    def _is_dear(self) -> bool:
-        """Whether what is lost takes hours to make again: in virtual time it does not."""
-        return not self._sweep.asked.get("simulated")
+    def _is_virtual(self) -> bool:
+        return bool(self._sweep.asked.get("simulated"))
 
     @property
     def _can_wait(self) -> bool:
         passed_s = time.monotonic() - self._saved_s
-        return not self._is_dear and passed_s < _SPARED * self._took_s
+        return self._is_virtual and passed_s < _SAVE_INTERVAL_RATIO * self._took_s
 
 
-def too_slow(planned: Planned, sweep: Sweep, most: float) -> str:
-    """Why the run must take over ``most`` times as long as the reference; empty where it need not.
+def reason_to_skip(planned: Planned, sweep: Sweep, max_slowdown: float) -> str:
+    """Why the run must take over ``max_slowdown`` times the reference's time; else empty.
 
-    With a knob lower and none higher nothing gets faster, so a setting is no faster than one that
-    was seen to be too slow. That one is itself repeated like all others: on its mean all depends.
+    Lowering a control, with none raised, never makes a run faster. So a setting is no faster than
+    one above it whose mean slowdown was too large.
     """
-    if not _counts(planned) or planned.setting == sweep.reference:
+    if not _is_full_run(planned) or planned.setting == sweep.reference:
         return ""
-    done = _done(sweep.trials)
-    for setting, runs in done.items():
+    trials = _group_done(sweep.trials)
+    for setting, done in trials.items():
         if _is_lower(planned.setting, setting):
-            slowdown = _slowdown(runs, done.get(sweep.reference, ()))
-            if slowdown is not None and slowdown > most:
+            slowdown = _slowdown(done, trials.get(sweep.reference, ()))
+            if slowdown is not None and slowdown > max_slowdown:
                 return f"no faster than {setting}, which took {slowdown:.3g} times as long"
     return ""
 
 
-def is_beaten(planned: Planned, time_s: float, joules: Mapping[str, float], sweep: Sweep) -> bool:
-    """Whether another setting has finished with less time and less energy than this run's so far.
+def is_dominated(
+    planned: Planned, time_s: float, energy_j: Mapping[str, float], sweep: Sweep
+) -> bool:
+    """Whether another setting took less time and less energy in all than this run so far.
 
-    Both only grow. The reference is never given up: everything is compared with it. Nor is a run
-    that confirms a choice: between settings that are about as good, noise would stop it.
+    Time and energy only grow, so such a run cannot win (Pareto dominance). The reference is never
+    given up, since everything is compared with it; nor is a run that confirms a choice: between
+    settings that are about as good, noise alone would stop it.
     """
     is_needed = planned.setting == sweep.reference or planned.block >= CONFIRMING
-    if is_needed or not _counts(planned):
+    if is_needed or not _is_full_run(planned):
         return False
     return any(
-        _are_less(runs, time_s, joules)
-        for setting, runs in _done(sweep.trials).items()
+        _dominate(done, time_s, energy_j)
+        for setting, done in _group_done(sweep.trials).items()
         if setting != planned.setting
     )
 
 
-class _EarlierRun(NamedTuple):
-    block: int
-    gpu: str
-    time_s: float
-    energy: Mapping[str, Energy]
-
-
-def _done(trials: Iterable[Trial]) -> dict[Setting, list[_EarlierRun]]:
-    """Whole runs by their setting; a look at some steps has no time to compare."""
-    found: dict[Setting, list[_EarlierRun]] = {}
+def _group_done(trials: Iterable[Trial]) -> dict[Setting, list[tuple[float, Trial]]]:
+    """Full runs that succeeded, with their time in s, by their setting."""
+    by_setting: dict[Setting, list[tuple[float, Trial]]] = {}
     for trial in trials:
-        if trial.state is TrialState.DONE and trial.time_s is not None and _counts(trial):
-            run = _EarlierRun(trial.block, trial.gpu, trial.time_s, trial.energy)
-            found.setdefault(trial.setting, []).append(run)
-    return found
+        if trial.state is TrialState.DONE and trial.time_s is not None and _is_full_run(trial):
+            by_setting.setdefault(trial.setting, []).append((trial.time_s, trial))
+    return by_setting
 
 
-def _counts(one: Planned | Trial) -> bool:
-    return one.block != WARM_UP and one.look_s is None
+def _is_full_run(run: Planned | Trial) -> bool:
+    """Whether the run counts and is not a probe, whose time is that of some steps only."""
+    return run.block != WARM_UP and run.look_s is None
 
 
-def _is_lower(one: Setting, other: Setting) -> bool:
-    """In a knob at least, and in none higher, with the command the same."""
-    heights = [(_height(one.get(name)), _height(other.get(name))) for name in other.knobs]
+def _is_lower(setting: Setting, other: Setting) -> bool:
+    """Whether a setting has a control lower than the other's and none higher, all else the same."""
+    pairs = [(_level(setting.get(name)), _level(other.get(name))) for name in other.knobs]
     return (
-        one != other
-        and one.words == other.words
-        and all(mine <= theirs for mine, theirs in heights)
+        setting != other
+        and setting.words == other.words
+        and all(level <= other_level for level, other_level in pairs)
     )
 
 
-def _height(value: Value) -> float:
-    """A knob that is left alone is at its highest."""
+def _level(value: Value) -> float:
+    """The value of a control; one that is left alone is at its highest."""
     return value if isinstance(value, float | int) else math.inf
 
 
-def _slowdown(runs: Iterable[_EarlierRun], references: Iterable[_EarlierRun]) -> float | None:
-    """Over the blocks in which the reference ran on the same board; None where it never did."""
-    its_s = {(run.block, run.gpu): run.time_s for run in references}
-    paired = [run for run in runs if (run.block, run.gpu) in its_s]
-    if not paired:
+def _slowdown(
+    done: Iterable[tuple[float, Trial]], references: Iterable[tuple[float, Trial]]
+) -> float | None:
+    """Mean time over the reference's, in blocks in which both ran on one board; None without."""
+    reference_s = {(trial.block, trial.gpu): time_s for time_s, trial in references}
+    pairs = [
+        (time_s, reference_s[trial.block, trial.gpu])
+        for time_s, trial in done
+        if (trial.block, trial.gpu) in reference_s
+    ]
+    if not pairs:
         return None
-    return fmean(run.time_s for run in paired) / fmean(its_s[run.block, run.gpu] for run in paired)
+    return fmean(time_s for time_s, _ in pairs) / fmean(other_s for _, other_s in pairs)
 
 
-def _are_less(runs: Sequence[_EarlierRun], time_s: float, joules: Mapping[str, float]) -> bool:
-    """On the mean, in time and in all energies that are known of them."""
-    names = set.intersection(*(set(run.energy) for run in runs))
+def _dominate(
+    done: list[tuple[float, Trial]], time_s: float, energy_j: Mapping[str, float]
+) -> bool:
+    """Whether runs took less on average: in time and in every energy that is known of them all."""
+    names = set.intersection(*(set(trial.energy) for _, trial in done))
     return (
         bool(names)
-        and fmean(run.time_s for run in runs) < time_s
+        and fmean(run_s for run_s, _ in done) < time_s
         and all(
-            fmean(run.energy[name].value for run in runs) < joules.get(name, 0.0) for name in names
+            fmean(trial.energy[name].value for _, trial in done) < energy_j.get(name, 0.0)
+            for name in names
         )
     )
 
 
-ATTEMPTS: Final = 2
-"""So often a run is tried that fails; one that failed in an earlier process, once more."""
-
-# The kernel may hand a signal to any thread, and CPython then only makes a note of it: the main
-# thread sees that when its wait ends, and a wait for a lock has no other reason to. So no wait is
-# longer than this; chosen: unnoticed by whoever presses Ctrl-C, and no load for the machine.
-_LONGEST_WAIT_S: Final = 0.2
-
-
 class SweepObserver(Protocol):
-    """Told how a sweep goes, from the thread that executes it; only ``said`` from any."""
+    """Hears of the progress of a sweep from its main thread; ``said`` is called from any thread."""
 
     def began(self, sweep: Sweep, left: int) -> None:
-        """What is known already, and how many runs are left, at most or by the best guess."""
+        """``sweep`` has the trials of earlier processes; about ``left`` runs are still to make."""
         ...
 
     def started(self, planned: Planned) -> None: ...
@@ -246,121 +250,117 @@ class SweepObserver(Protocol):
     def said(self, line: str) -> None: ...
 
 
-News = tuple[Planned, Trial | BaseException]
-
-
 def execute(
     folder: Path,
     strategy: Strategy,
     runner: Runner,
-    watch: SweepObserver,
+    observer: SweepObserver,
     *,
     stop_hopeless: bool = False,
-    news: SimpleQueue[News | signal.Signals] | None = None,
+    events: SimpleQueue[Event] | None = None,
 ) -> Sweep:
-    """Make all runs that the strategy asks for and that ``folder`` does not have already.
+    """Make all runs that the strategy asks for and that the sweep in ``folder`` does not have.
 
-    A run that fails is tried again, and does not stop the others. Where an earlier process was
-    killed after a run had ended and before it was written down, the run is found and not repeated;
-    one that had failed is tried once more, before any other. With ``stop_hopeless`` a run is ended
-    as soon as it has taken more time and more energy than the whole of another setting. A signal
-    that is in ``news``, because it came before, ends the sweep as one that comes now does.
+    A run that fails is attempted again, and does not stop the others. Where an earlier process was
+    killed after a run had ended and before it was written down, the run is adopted. One that had
+    failed is attempted once more, before any other. With ``stop_hopeless`` a run is ended as soon
+    as another setting dominates it (:func:`is_dominated`). ``events`` may have signals that came
+    before, which end the sweep like those that come now.
+
+    Raises:
+        CutOffError: a signal has ended the sweep.
     """
     with running(folder) as has_run:
-        ledger = Ledger(folder, watch.said)
+        ledger = Ledger(folder, observer.said)
         execution = _Execution(
             ledger,
             strategy,
             runner,
-            watch,
+            observer,
             may_adopt=has_run,
             stop_hopeless=stop_hopeless,
-            news=news,
+            events=SimpleQueue() if events is None else events,
         )
-        execution.go()
+        execution.run_all()
         return ledger.sweep
 
 
 class _Execution:
-    """All of it happens in one thread, but for the runs themselves, each in one of its own."""
+    """The state of :func:`execute`: one thread has all of it, and each run a thread of its own."""
 
     def __init__(
         self,
         ledger: Ledger,
         strategy: Strategy,
         runner: Runner,
-        watch: SweepObserver,
+        observer: SweepObserver,
         *,
         may_adopt: bool,
         stop_hopeless: bool,
-        news: SimpleQueue[News | signal.Signals] | None,
+        events: SimpleQueue[Event],
     ) -> None:
         self._ledger = ledger
         self._strategy = strategy
         self._runner = runner
-        self._watch = watch
+        self._observer = observer
         self._may_adopt = may_adopt
         self._stop_hopeless = stop_hopeless
+        self._events = events
         self._under_way: list[Planned] = []
-        self._waiting: list[Planned] = []  # for their lane
+        self._waiting: list[Planned] = []  # for their slot
         self._stopping = threading.Event()
-        self._news = SimpleQueue() if news is None else news
-        self._failed: dict[Identity, Trial] = {}  # in earlier processes
-        self._again: list[Planned] = []  # of these, what was not tried yet in this one
+        self._failed: dict[TrialKey, Trial] = {}  # in earlier processes
+        self._retries: list[Planned] = []  # of these, those not yet attempted again
 
-    def go(self) -> None:
+    def run_all(self) -> None:
         self._recall()
-        self._watch.began(self._ledger.sweep, self._strategy.left)
-        with told_of_signals(self._news.put):
+        self._observer.began(self._ledger.sweep, self._strategy.left)
+        with queue_signals(self._events.put):
             try:
                 point("before-first-run")
-                self._look_for_signals()
-                while self._fill_lanes():
-                    self._take(self._wait_for_news())
+                with suppress(Empty):  # a signal that came before the first run
+                    self._handle(self._events.get_nowait())
+                while self._fill_slots():
+                    self._handle(self._wait_for_event())
             except BaseException:
                 self._stop()
                 raise
             point("after-last-run")
             self._ledger.finish(self._strategy.sure)
 
-    def _look_for_signals(self) -> None:
-        """Those that came before the first run."""
-        with suppress(Empty):
-            self._take(self._news.get_nowait())
-
-    def _wait_for_news(self) -> News | signal.Signals:
+    def _wait_for_event(self) -> Event:
         while True:
             with suppress(Empty):
-                return self._news.get(timeout=_LONGEST_WAIT_S)
+                return self._events.get(timeout=_LONGEST_WAIT_S)
 
     def _recall(self) -> None:
-        """Tell the strategy of what was done in earlier processes.
+        """Give the strategy the trials of earlier processes, except for failed ones.
 
-        What failed, it is told once that was tried again: a search then knows again all that it
-        knew, and goes on as it would have.
+        Those it gets once they were attempted again: a search then has all that it had, and
+        continues as it would have.
         """
         for trial in self._ledger.sweep.trials:
             if trial.block == WARM_UP:
                 continue  # what was warm then is not now
             if trial.state is TrialState.FAILED:
-                self._failed[identity(trial)] = trial
-                lane = trial.lane % self._runner.lanes
-                self._again.append(replace(trial.planned, lane=lane))
+                self._failed[trial_key(trial)] = trial
+                slot = trial.lane % self._runner.slots
+                self._retries.append(replace(trial.planned, lane=slot))
             else:
                 self._strategy.tell(trial)
 
-    def _fill_lanes(self) -> bool:
-        """Whether anything is under way."""
-        while len(self._under_way) + len(self._waiting) < self._runner.lanes:
+    def _fill_slots(self) -> bool:
+        """Start runs while slots are free; whether any is under way then."""
+        while len(self._under_way) + len(self._waiting) < self._runner.slots:
             planned = self._next()
             if planned is None:
                 break
-            known = self._adopted(planned) or self._skipped(planned)
-            if known is None:
+            trial = self._adopt(planned) or self._skip(planned)
+            if trial is None:
                 self._waiting.append(planned)
                 self._start_waiting()
             else:
-                self._keep(known)
+                self._add(trial)
         return bool(self._under_way)
 
     def _next(self) -> Planned | None:
@@ -368,82 +368,81 @@ class _Execution:
         planned = self._strategy.ask(busy)
         if planned is not None and planned.block == WARM_UP:
             return planned
-        taken = {each.lane for each in busy}
-        found = next((each for each in self._again if each.lane not in taken), planned)
-        if found is not None:
-            same = identity(found)
-            self._again = [each for each in self._again if identity(each) != same]
-        return found
+        taken = {other.lane for other in busy}
+        chosen = next((retry for retry in self._retries if retry.lane not in taken), planned)
+        if chosen is not None:
+            key = trial_key(chosen)
+            self._retries = [retry for retry in self._retries if trial_key(retry) != key]
+        return chosen
 
-    def _adopted(self, planned: Planned) -> Trial | None:
+    def _adopt(self, planned: Planned) -> Trial | None:
         if not self._may_adopt or planned.block == WARM_UP:
             return None
         trial = self._runner.adopt(planned)
         if trial is None or trial.state is not TrialState.DONE:
             return None
-        told = self._failed.get(identity(planned))  # such as one that took longer than it may
-        return trial if told is None or trial.start_wall_ns > told.start_wall_ns else None
+        # Not a run that is known to have failed, such as one that exceeded its time limit.
+        earlier = self._failed.get(trial_key(planned))
+        return trial if earlier is None or trial.start_wall_ns > earlier.start_wall_ns else None
 
-    def _skipped(self, planned: Planned) -> Trial | None:
+    def _skip(self, planned: Planned) -> Trial | None:
         sweep = self._ledger.sweep
-        most = sweep.asked.get("max_slowdown")
-        reason = too_slow(planned, sweep, most) if most else ""
+        max_slowdown = sweep.asked.get("max_slowdown")
+        reason = reason_to_skip(planned, sweep, max_slowdown) if max_slowdown else ""
         if not reason:
             return None
-        setting, block, look_s = identity(planned)
+        setting, block, look_s = trial_key(planned)
         state = TrialState.SKIPPED
         return Trial(setting, block, state, planned.lane, look_s, reason=reason)
 
     def _start_waiting(self) -> None:
         for planned in tuple(self._waiting):
-            if planned.lane not in {each.lane for each in self._under_way}:
-                self._watch.started(planned)
+            if planned.lane not in {other.lane for other in self._under_way}:
+                self._observer.started(planned)
                 self._waiting.remove(planned)
                 self._under_way.append(planned)
                 threading.Thread(target=self._make, args=(planned,), daemon=True).start()
 
     def _make(self, planned: Planned) -> None:
-        """In a thread of its own: the run until it has succeeded, or failed often enough."""
-        told = self._failed.get(identity(planned))
-        earlier = told.attempts if told else 0
-        most = earlier + 1 if told else ATTEMPTS
-        hopeless = self._hopeless(planned) if self._stop_hopeless else None
+        """Make a run until it has succeeded or failed often enough; in a thread of its own."""
+        failed = self._failed.get(trial_key(planned))
+        earlier = failed.attempts if failed else 0
+        last = earlier + 1 if failed else ATTEMPTS
+
+        def is_hopeless(time_s: float, energy_j: Mapping[str, float]) -> bool:
+            return is_dominated(planned, time_s, energy_j, self._ledger.sweep)
+
+        check: IsHopeless | None = is_hopeless if self._stop_hopeless else None
         try:
-            for attempt in range(earlier + 1, most + 1):
-                trial = replace(self._runner.run(planned, hopeless), attempts=attempt)
+            for attempt in range(earlier + 1, last + 1):
+                trial = replace(self._runner.run(planned, check), attempts=attempt)
                 if trial.state is not TrialState.FAILED or self._stopping.is_set():
                     break
-            self._news.put((planned, trial))
-        except BaseException as error:  # noqa: BLE001  # raised where somebody sees it
-            self._news.put((planned, error))
+            self._events.put((planned, trial))
+        except BaseException as error:  # noqa: BLE001  # raised again in the main thread
+            self._events.put((planned, error))
 
-    def _hopeless(self, planned: Planned) -> Hopeless:
-        def hopeless(time_s: float, joules: Mapping[str, float]) -> bool:
-            return is_beaten(planned, time_s, joules, self._ledger.sweep)
-
-        return hopeless
-
-    def _take(self, news: News | signal.Signals) -> None:
-        if isinstance(news, signal.Signals):
-            raise CutOffError(news, self._ledger.sweep)
-        planned, trial = news
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, signal.Signals):
+            raise CutOffError(event, self._ledger.sweep)
+        planned, trial = event
         self._under_way.remove(planned)
         if isinstance(trial, BaseException):
             raise trial
-        self._keep(trial)
+        self._add(trial)
         self._start_waiting()
 
-    def _keep(self, trial: Trial) -> None:
-        self._ledger.keep(trial)
+    def _add(self, trial: Trial) -> None:
+        self._ledger.add(trial)
         self._strategy.tell(trial)
-        self._watch.ended(trial, self._ledger.sweep, self._strategy.left)
+        self._observer.ended(trial, self._ledger.sweep, self._strategy.left)
         point("between-runs")
 
     def _stop(self) -> None:
-        """What is under way ends, and is made again another time; a second signal waits no more."""
+        """End the runs under way, to be made again later; a second signal ends the waiting."""
         self._stopping.set()
         self._runner.stop()
         for _ in self._under_way:
-            if isinstance(self._wait_for_news(), signal.Signals):
+            if isinstance(self._wait_for_event(), signal.Signals):
                 break
         self._ledger.interrupt()

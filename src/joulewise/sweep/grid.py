@@ -1,4 +1,4 @@
-"""Every setting so many times, in random order, with the reference among them."""
+"""A full grid: every setting the same number of times, in random order, with the reference."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from joulewise.sweep.spec import SweepSpec
 
 
 class Grid:
-    """A :class:`~joulewise.search.strategy.Strategy` that tries all.
+    """A :class:`~joulewise.search.strategy.Strategy` that makes all runs of a space.
 
-    Block ``b`` is one repetition on lane ``b % lanes``, in an order that follows from the seed and
-    ``b`` alone. What was told is left out, whichever lane it ran on; nothing else changes. A lane
-    that has something left to run warms up first.
+    Block ``b`` is one repetition of all settings in GPU slot ``b % slots``. Its order is random
+    and follows from the seed and ``b`` alone (a randomised block design), so that a continued sweep
+    has the same order. A slot that has runs left warms up first.
     """
 
-    def __init__(self, space: Space, asked: SweepSpec, lanes: int = 1) -> None:
+    def __init__(self, space: Space, spec: SweepSpec, slots: int = 1) -> None:
         self._reference = space.reference
-        self._warm_up = asked.warm_up
-        self._lanes = lanes
+        self._warm_up = spec.warm_up
+        self._slots = slots
         self._warmed: Counter[int] = Counter()
-        self._queues: list[dict[tuple[Setting, int], Planned]] = [{} for _ in range(lanes)]
-        for block in range(asked.repeat):
-            lane = block % lanes
-            for setting in order(space, asked, block):
-                self._queues[lane][setting, block] = Planned(setting, block, lane)
+        self._queues: list[dict[tuple[Setting, int], Planned]] = [{} for _ in range(slots)]
+        for block in range(spec.repeat):
+            slot = block % slots
+            for setting in order(space, spec, block):
+                self._queues[slot][setting, block] = Planned(setting, block, slot)
 
     def ask(self, busy: Sequence[Planned]) -> Planned | None:
         taken = {planned.lane for planned in busy}
         under_way = {(planned.setting, planned.block) for planned in busy}
-        for lane, queue in enumerate(self._queues):
-            if lane in taken:
+        for slot, queue in enumerate(self._queues):
+            if slot in taken:
                 continue
-            planned = next((each for key, each in queue.items() if key not in under_way), None)
+            planned = next((run for key, run in queue.items() if key not in under_way), None)
             if planned is None:
                 continue
-            if self._warmed[lane] < self._warm_up:
-                return Planned(self._reference, WARM_UP, lane)
+            if self._warmed[slot] < self._warm_up:
+                return Planned(self._reference, WARM_UP, slot)
             return planned
         return None
 
@@ -49,14 +49,14 @@ class Grid:
         if trial.block == WARM_UP:
             self._warmed[trial.lane] += 1
         else:
-            self._queues[trial.block % self._lanes].pop((trial.setting, trial.block), None)
+            self._queues[trial.block % self._slots].pop((trial.setting, trial.block), None)
 
     @property
     def left(self) -> int:
-        """Exactly, warm-up runs with it."""
+        """The exact number, with warm-up runs."""
         warming = (
-            max(self._warm_up - self._warmed[lane], 0)
-            for lane, queue in enumerate(self._queues)
+            max(self._warm_up - self._warmed[slot], 0)
+            for slot, queue in enumerate(self._queues)
             if queue
         )
         return sum(map(len, self._queues)) + sum(warming)
@@ -66,14 +66,14 @@ class Grid:
         return {}
 
 
-def order(space: Space, asked: SweepSpec, block: int) -> list[Setting]:
-    """The order of a block's runs.
+def order(space: Space, spec: SweepSpec, block: int) -> list[Setting]:
+    """The settings of a block in the order of its runs.
 
-    Where slow settings are to be skipped, the first block begins with what they are slower than.
+    Where slow settings are to be skipped, the first block begins with the reference.
     """
     settings = list(space.points)
-    random.Random(f"{asked.seed} {block}").shuffle(settings)  # noqa: S311  # no secret
-    if block == 0 and asked.max_slowdown is not None:
+    random.Random(f"{spec.seed} {block}").shuffle(settings)  # noqa: S311  # no secret
+    if block == 0 and spec.max_slowdown is not None:
         settings.remove(space.reference)
         settings.insert(0, space.reference)
     return settings

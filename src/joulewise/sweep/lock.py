@@ -1,6 +1,8 @@
-"""One process at a time runs a sweep, and one sweep at a time has a GPU.
+"""Exclusion and interruption of sweeps.
 
-Signals that end a sweep before its last run.
+- :func:`running`, :func:`is_running`: one process at a time runs a sweep
+- :func:`reserve_gpus`: one sweep at a time has a GPU
+- :func:`queue_signals`, :func:`raised_signals`: signals that end a sweep before its last run
 """
 
 from __future__ import annotations
@@ -35,20 +37,23 @@ _HEARTBEAT_S: Final = 30.0  # as often as a recorder saves run.json: SILENT_NS i
 
 @contextmanager
 def running(folder: Path) -> Iterator[bool]:
-    """Have the sweep for oneself, or an error that says who has it. Whether it ever ran before.
+    """Hold the lock of a sweep; yields whether the sweep was ever run before.
 
-    The lock goes with the process, however that ends; the file stays, and is empty where it was
-    given up. While the sweep runs, the time of the file's last change is renewed, which is all
-    that another machine can see of this process.
+    The lock (flock) ends with the process, however that ends; the file stays, and is empty after
+    an orderly end. While the sweep runs, a heartbeat renews the file's modification time, which is
+    all that another machine can see of this process.
+
+    Raises:
+        HeldError: another process runs the sweep; the message says which.
     """
     path = folder / LOCK
     has_run = path.exists()
     refusal = f"sweep {folder.name} is being run", "; --new starts another sweep"
     try:
-        descriptor = _locked(path, *refusal)
+        descriptor = _lock(path, *refusal)
     except OSError as error:
         raise JoulewiseError(
-            f"cannot run the sweep in {folder}: {error.strerror}", "see who owns it: ls -l"
+            f"cannot run the sweep in {folder}: {error.strerror}", "check its owner: ls -l"
         ) from None
     try:
         with _heartbeat(descriptor):
@@ -61,7 +66,7 @@ def running(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def _heartbeat(descriptor: int) -> Iterator[None]:
-    """Renew the time of the file's last change every ``_HEARTBEAT_S``, in a thread of its own."""
+    """Renew the file's modification time every ``_HEARTBEAT_S``, in a thread of its own."""
     is_over = threading.Event()
 
     def beat() -> None:
@@ -79,15 +84,15 @@ def _heartbeat(descriptor: int) -> Iterator[None]:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether the process that signed the lock of a sweep still has it.
+    """Whether the process that signed the lock of a sweep still runs it.
 
-    The lock itself is not tried: to have it for a moment would refuse it to who starts just then.
-    The process of another machine or container cannot be seen: it counts as alive until its
-    heartbeat is ``SILENT_NS`` old, as the recorder of a run does.
+    The lock itself is not tried: holding it for a moment would refuse it to a process that starts
+    just then. The process of another machine or container cannot be seen: it counts as alive until
+    its heartbeat is ``SILENT_NS`` old, as the recorder of a run does.
     """
     try:
         with open_regular(folder / LOCK) as file:
-            # Opened first: a network file system then tells the time that the server has.
+            # Opened first: a network file system then reports the server's time.
             changed_ns = os.fstat(file.fileno()).st_mtime_ns
             signed = json.load(file)
         home = tuple(signed[name] for name in _HOME)
@@ -103,39 +108,37 @@ def is_running(folder: Path) -> bool:
 
 
 @contextmanager
-def having(gpus: Iterable[TargetBoard]) -> Iterator[None]:
-    """Have GPUs for one's sweeps, also between two runs; an error that says who has one.
+def reserve_gpus(gpus: Iterable[TargetBoard]) -> Iterator[None]:
+    """Reserve GPUs for the sweeps of this process, also between two runs.
 
-    Where nothing can be written they are had by nobody: then only leases keep runs apart.
+    Where the lock files cannot be written nothing is reserved: then only leases keep runs apart.
+
+    Raises:
+        HeldError: another sweep has one of them; the message says which.
     """
     with ExitStack() as stack:
         for gpu in gpus:
             with suppress(OSError):
                 folder = made(made(state_folder(os.environ)) / _GPUS)
                 refusal = f"{gpu.key} is used by a sweep that is run", "; --gpu names other GPUs"
-                descriptor = _locked(folder / quote(gpu.uid, safe=""), *refusal)
+                descriptor = _lock(folder / quote(gpu.uid, safe=""), *refusal)
                 stack.callback(os.close, descriptor)
         yield
 
 
-def _locked(path: Path, held: str, instead: str) -> int:
-    """The file, locked and signed until it is closed; an OSError where it cannot be opened."""
+def _lock(path: Path, refusal: str, alternative: str) -> int:
+    """Lock and sign a file; return its descriptor, which holds the lock until it is closed."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    if not _is_ours(descriptor):
-        os.close(descriptor)
-        raise HeldError(f"{held}{_by_whom(path)}", f"wait until it ends, or end it{instead}")
-    _sign(descriptor)
-    return descriptor
-
-
-def _is_ours(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        os.close(descriptor)
+        message = f"{refusal}{_describe_holder(path)}"
+        raise HeldError(message, f"wait until it ends, or end it{alternative}") from None
     except OSError:
-        return True  # a file system without locks
-    return True
+        pass  # a file system without locks
+    _sign(descriptor)
+    return descriptor
 
 
 def _sign(descriptor: int) -> None:
@@ -146,46 +149,46 @@ def _sign(descriptor: int) -> None:
         "since_wall_s": round(time.time()),
         **dict(zip(_HOME, _home(), strict=True)),
     }
-    with suppress(OSError):  # on a full disk nobody learns who it is
+    with suppress(OSError):  # on a full disk the holder stays anonymous
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(signed).encode(), 0)
 
 
 def _home() -> tuple[str, str, str]:
-    """Where process ids mean what they mean to us."""
+    """The scope in which process ids are unique: host, boot and PID namespace."""
     return platform.node(), boot_id(), pid_namespace()
 
 
-def _by_whom(path: Path) -> str:
-    """In words; nothing where it is being written just now."""
+def _describe_holder(path: Path) -> str:
+    """The process that signed a lock, in words; empty while it is being written."""
     try:
-        told = json.loads(read_regular(path))
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told["since_wall_s"]))
-        return f" by process {told['pid']} on {told['host']} since {since}"
+        signed = json.loads(read_regular(path))
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(signed["since_wall_s"]))
+        return f" by process {signed['pid']} on {signed['host']} since {since}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class CutOffError(JoulewiseError):
-    """A signal has ended the sweep; what is done is kept, and the status is as of that signal."""
+    """A signal has ended the sweep; finished runs are stored. The exit status names the signal."""
 
     def __init__(self, number: signal.Signals, sweep: Sweep) -> None:
         done = sum(trial.state is TrialState.DONE for trial in sweep.trials)
-        kept = f"its {done} finished runs are kept" if done > 1 else "its finished run is kept"
+        runs = f"its {done} finished runs are kept" if done > 1 else "its finished run is kept"
         super().__init__(
             f"sweep {sweep.id} was ended by {number.name}; "
-            f"{kept if done else 'no run was finished'}",
-            "the same command goes on with the others",
+            f"{runs if done else 'no run was finished'}",
+            "repeat the command to make the remaining runs",
         )
         self.signal = number
         self.exit_status = 128 + number
 
 
 class SignalInterrupt(KeyboardInterrupt):
-    """A signal has come while no run was being made; ``sweep`` is the one that was made last."""
+    """A signal came while no run was being made; ``sweep`` is the one that was run last."""
 
     def __init__(self, number: signal.Signals, sweep: Sweep | None = None) -> None:
         super().__init__(number.name)
@@ -194,7 +197,7 @@ class SignalInterrupt(KeyboardInterrupt):
 
 
 class BetweenRunsError(JoulewiseError):
-    """The same for whoever reads it: what is kept, and how to go on; the status is as of it."""
+    """A :class:`SignalInterrupt` as an error for the user: what is stored, and how to continue."""
 
     def __init__(self, number: signal.Signals, what: str, hint: str) -> None:
         super().__init__(f"ended by {number.name}; {what}", hint)
@@ -203,7 +206,7 @@ class BetweenRunsError(JoulewiseError):
 
 @contextmanager
 def raised_signals() -> Iterator[None]:
-    """Each raises a :class:`SignalInterrupt` meanwhile, but for those that are ignored."""
+    """Have each signal that ends a sweep raise a :class:`SignalInterrupt`, unless ignored."""
 
     def interrupt(number: int, _: FrameType | None) -> None:
         raise SignalInterrupt(signal.Signals(number))
@@ -213,20 +216,20 @@ def raised_signals() -> Iterator[None]:
 
 
 @contextmanager
-def told_of_signals(tell: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """They end nothing meanwhile; those that are ignored stay so."""
-    with _handled(lambda number, _: tell(signal.Signals(number))):
+def queue_signals(put: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Have each signal call ``put`` and do nothing else; those that are ignored stay so."""
+    with _handled(lambda number, _: put(signal.Signals(number))):
         yield
 
 
 @contextmanager
 def _handled(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield  # they come to another thread
+        yield  # Python handles signals in the main thread only
         return
     before = {
         number: signal.signal(number, handle)
-        for number in _ENDING
+        for number in _ENDING_SIGNALS
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:

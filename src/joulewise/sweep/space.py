@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from joulewise.data.sweeps import CPU_LIMIT, KNOBS, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting, Value
 from joulewise.errors import NotSupportedError, UsageError, did_you_mean
-from joulewise.sweep.axes import LABELS, MOST, Axis, clocks, limits, words
-from joulewise.sweep.boards import TargetBoard, alike
+from joulewise.sweep.axes import LABELS, MOST, Axis, parse_clocks, parse_limits, parse_words
+from joulewise.sweep.boards import TargetBoard, require_alike
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.validate import check, check_command, check_metrics
 
@@ -107,9 +107,10 @@ def _of_numbers(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 @dataclass(frozen=True)
 class Space:
-    """``settings`` is the grid in order; the ``reference`` is one of its points, or not.
+    """The settings of a sweep in the order of the grid, and the reference.
 
-    ``boards`` are what it was resolved against; ``notes`` tell what became of what was asked.
+    The reference need not be one of the settings. ``notes`` are for the user: values that were
+    rounded or given twice.
     """
 
     settings: tuple[Setting, ...]
@@ -133,64 +134,72 @@ class Space:
 
     @property
     def points(self) -> tuple[Setting, ...]:
-        """What a block runs: every setting, and the reference once."""
+        """The runs of one block: every setting, and the reference once."""
         if self.reference in self.settings:
             return self.settings
         return (self.reference, *self.settings)
 
 
 def is_one_knob(points: Sequence[Setting]) -> bool:
-    """Whether nothing but one knob differs: then whole runs are searched, without short looks."""
-    differ = [name for name in points[0] if len({it[name] for it in points}) > 1]
-    return len(differ) == 1 and differ[0] in KNOBS
+    """Whether all points differ in one control only: a search then makes no probes."""
+    differing = [name for name in points[0] if len({point[name] for point in points}) > 1]
+    return len(differing) == 1 and differing[0] in KNOBS
 
 
 def resolve(
-    asked: SweepSpec, boards: Sequence[TargetBoard], environ: Mapping[str, str] | None = None
+    spec: SweepSpec, boards: Sequence[TargetBoard], environ: Mapping[str, str] | None = None
 ) -> Space:
-    """The grid of the axes against the boards; a JoulewiseError that says what cannot be meant."""
-    check(asked)
-    axes = [_axis(name, text, boards) for name, text in asked.axes.items()]
-    settings = _grid(axes, asked, boards)
-    reference = _reference(axes, asked, settings, boards)
+    """Resolve the axes against the boards, and check everything that can be checked before a run.
+
+    Raises:
+        JoulewiseError: something in the spec is wrong, or more than ``MOST`` runs result.
+    """
+    check(spec)
+    axes = [_axis(name, text, boards) for name, text in spec.axes.items()]
+    settings = _grid(axes, spec, boards)
+    reference = _reference(axes, spec, settings, boards)
     space = Space(
         settings, reference, tuple(boards), tuple(note for axis in axes for note in axis.notes)
     )
-    check_metrics(asked, space.limits_w and space.limits_w[2])
-    check_command(asked, space.points, os.environ if environ is None else environ)
-    runs = len(space.points) * asked.repeat
+    check_metrics(spec, space.limits_w and space.limits_w[2])
+    check_command(spec, space.points, os.environ if environ is None else environ)
+    runs = len(space.points) * spec.repeat
     if runs > MOST:
-        raise UsageError(f"that is {runs:,} runs", f"make it {MOST:,} at most: larger steps")
+        raise UsageError(f"the sweep has {runs:,} runs", f"at most {MOST:,}: use larger steps")
     return space
 
 
 def _axis(name: str, text: str, boards: Sequence[TargetBoard]) -> Axis:
     if name not in KNOBS:
-        return words(name, text)
+        return parse_words(name, text)
     label = LABELS[name]
     if name == CPU_LIMIT:
         packages = [board for board in boards if not board.is_gpu]
         if not packages:
             raise NotSupportedError(
-                "no CPU tells the range of its power limit", "see what `joulewise doctor` says"
+                "no CPU reports the range of its power limit", "run `joulewise doctor`"
             )
-        return limits(name, text, alike(packages, label, lambda board: board.limits_w))
+        return parse_limits(
+            name, text, require_alike(packages, label, lambda board: board.limits_w)
+        )
     gpus = [board for board in boards if board.is_gpu]
     if not gpus:
-        raise UsageError(f"no GPU to set the {label} of", "see what `joulewise doctor` says")
+        raise UsageError(f"there is no GPU to set the {label} of", "run `joulewise doctor`")
     if name == POWER_LIMIT:
-        return limits(name, text, alike(gpus, label, lambda board: board.limits_w))
-    return clocks(name, text, alike(gpus, label, lambda board: board.clocks_mhz(name)))
+        return parse_limits(name, text, require_alike(gpus, label, lambda board: board.limits_w))
+    return parse_clocks(
+        name, text, require_alike(gpus, label, lambda board: board.clocks_mhz(name))
+    )
 
 
 def _grid(
-    axes: Sequence[Axis], asked: SweepSpec, boards: Sequence[TargetBoard]
+    axes: Sequence[Axis], spec: SweepSpec, boards: Sequence[TargetBoard]
 ) -> tuple[Setting, ...]:
     names = [axis.name for axis in axes]
     count = math.prod(len(axis.values) for axis in axes)
     if count > MOST:
-        raise UsageError(f"that is {count:,} settings", f"make it {MOST:,} at most: larger steps")
-    tests = [constraint(text, names) for text in asked.constraints]
+        raise UsageError(f"the sweep has {count:,} settings", f"at most {MOST:,}: use larger steps")
+    tests = [constraint(text, names) for text in spec.constraints]
     points = (
         dict(zip(names, values, strict=True))
         for values in itertools.product(*(axis.values for axis in axes))
@@ -224,7 +233,7 @@ def _plain(name: str, value: Value, highest: Mapping[str, float]) -> float | str
 
 
 def _unlocked(boards: Sequence[TargetBoard]) -> dict[str, float]:
-    """An unlocked clock goes as high as it can."""
+    """What a constraint takes an unlocked clock for: the highest that can be locked."""
     return {
         name: max((clock for board in boards for clock in board.clocks_mhz(name)), default=math.inf)
         for name in (SM_CLOCK, MEM_CLOCK)
@@ -233,30 +242,30 @@ def _unlocked(boards: Sequence[TargetBoard]) -> dict[str, float]:
 
 def _reference(
     axes: Sequence[Axis],
-    asked: SweepSpec,
+    spec: SweepSpec,
     settings: Sequence[Setting],
     boards: Sequence[TargetBoard],
 ) -> Setting:
-    """The default limit, clocks unlocked, and what was named of the command's own.
+    """The default limit, clocks unlocked, and the values that the user named.
 
-    Of the rest of its own, the first values that the constraints allow together.
+    Other parameters of the command have the first values that the constraints allow together.
     """
-    for name in asked.reference:
+    for name in spec.reference:
         if name in KNOBS:
             raise UsageError(
-                f"the reference's {LABELS[name]} is the board's own", f"leave out {name}"
+                f"the {LABELS[name]} of the reference is always the default", f"leave out {name}"
             )
-        if name not in asked.axes:
+        if name not in spec.axes:
             own = [axis.name for axis in axes if axis.name not in KNOBS]
             raise UsageError(
-                f"--reference of {name}, which is no axis",
+                f"--reference names {name}, which is not an axis",
                 f"{did_you_mean(name, own)}there are {', '.join(own)}"
                 if own
-                else "it is for axes of --set",
+                else "it takes axes of --set",
             )
-    named = dict(asked.reference)
-    fitting = [each for each in settings if named.items() <= each.as_json().items()]
-    first: Mapping[str, Value] = (fitting[0] if fitting else settings[0]).as_json()
+    named = dict(spec.reference)
+    matching = [setting for setting in settings if named.items() <= setting.as_json().items()]
+    first: Mapping[str, Value] = (matching[0] if matching else settings[0]).as_json()
     default_w = next((board.default_w for board in boards if board.is_gpu), None)
     knobs: dict[str, Value] = {name: default_w if name == POWER_LIMIT else None for name in KNOBS}
     return Setting.of({axis.name: {**first, **named, **knobs}[axis.name] for axis in axes})

@@ -1,4 +1,4 @@
-"""What is asked of a sweep, wherever it was written: on the command line or in a file."""
+"""The spec of a sweep, from the command line or a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SimulationSpec:
-    """A GPU that is not there, and what trains on it: a workload by name, or one like a run's."""
+    """A simulated GPU, and its workload: one by name, or one ``like`` a recorded run.
+
+    ``run_noise`` is the standard deviation between runs as a share; None for the workload's own.
+    """
 
     gpu: str
     workload: str = ""
@@ -21,10 +24,11 @@ class SimulationSpec:
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """``axes`` and ``reference`` are by the name of the setting and as they were written.
+    """What to sweep and how.
 
-    ``cool_down`` is a time or a temperature (``60s``, ``50C``). ``each_gpu`` puts a run of its own
-    on every GPU at once. ``on`` is where it runs: nothing for here, ``ray`` or ``ray://HEAD``.
+    ``axes`` and ``reference`` have values as text, by the name of the setting. ``cool_down`` is a
+    time or a temperature (``60s``, ``50C``). ``each_gpu`` makes a run on every GPU at the same
+    time. ``on`` is empty for this machine, or ``ray`` or ``ray://HEAD``. ``tolerance`` is a share.
     """
 
     command: tuple[str, ...] = ()
@@ -65,6 +69,6 @@ class SweepSpec:
 
     @property
     def digest(self) -> str:
-        """The same for the same sweep: asked again, it goes on where it was."""
+        """A hash of the spec, by which the same command continues an earlier sweep."""
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """Sweeps from a TOML file: one or several benchmarks, each with its command and its space.
 
-Keys are the options of ``joulewise sweep``. What stands above the first ``[[benchmark]]`` holds
-for all of them; a file without any is one benchmark itself.
+Keys are the options of ``joulewise sweep``. Those above the first ``[[benchmark]]`` hold for all
+benchmarks; a file without any is one benchmark itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from joulewise.data.sweeps import KNOB_KEYS
 from joulewise.errors import UsageError, did_you_mean
-from joulewise.sweep.axes import written
+from joulewise.sweep.axes import format_values
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
 if sys.version_info >= (3, 11):
@@ -27,7 +27,7 @@ _BENCHMARK: Final = "benchmark"
 
 
 def _hint() -> str:
-    """All keys, and a benchmark to begin with: the documentation may not be at hand."""
+    """All keys, and a benchmark to begin with, for users without the documentation."""
     return (
         f"there are {', '.join(sorted(_KEYS))}; such as: [[benchmark]] "
         'command = ["python", "train.py"], power_limit = "150:300:25"'
@@ -35,34 +35,42 @@ def _hint() -> str:
 
 
 def read(path: Path) -> list[SweepSpec]:
-    """What each benchmark of the file asks for, in order; a UsageError with what is wrong."""
+    """Read the spec of each benchmark of a file, in order.
+
+    Raises:
+        UsageError: the message says what is wrong in which benchmark.
+    """
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "name a TOML file") from None
     except ValueError as error:  # of TOML, and of UTF-8
-        raise UsageError(f"{path} is no TOML: {error}", _hint()) from None
-    benchmarks = told.pop(_BENCHMARK, None)
+        raise UsageError(f"{path} is not a TOML file: {error}", _hint()) from None
+    benchmarks = tables.pop(_BENCHMARK, None)
     if benchmarks is None:
-        return [_asked(path, "", {"name": path.stem, **told})]
-    if not isinstance(benchmarks, list) or not all(isinstance(each, dict) for each in benchmarks):
-        raise UsageError(f"{path}: {_BENCHMARK} is no list of tables", "write [[benchmark]]")
+        return [_read_spec(path, "", {"name": path.stem, **tables})]
+    if not isinstance(benchmarks, list) or not all(isinstance(one, dict) for one in benchmarks):
+        raise UsageError(f"{path}: {_BENCHMARK} is not a list of tables", "write [[benchmark]]")
     if not benchmarks:
         raise UsageError(f"{path}: there is no benchmark", _hint())
-    if "name" in told and len(benchmarks) > 1:
-        raise UsageError(f"{path}: one name for all", "give each [[benchmark]] a name of its own")
-    named = [
-        {"name": f"{path.stem}-{n}", **_merged(told, each)} for n, each in enumerate(benchmarks, 1)
+    if "name" in tables and len(benchmarks) > 1:
+        raise UsageError(
+            f"{path}: all benchmarks have one name", "give each [[benchmark]] its own name"
+        )
+    specs = [
+        _read_spec(
+            path, f"benchmark {n}: ", {"name": f"{path.stem}-{n}", **_merge(tables, benchmark)}
+        )
+        for n, benchmark in enumerate(benchmarks, 1)
     ]
-    every = [_asked(path, f"benchmark {n}: ", each) for n, each in enumerate(named, 1)]
-    names = [asked.name for asked in every]
+    names = [spec.name for spec in specs]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise UsageError(f"{path}: two benchmarks are named {min(twice)}", "name each otherwise")
-    return every
+        raise UsageError(f"{path}: two benchmarks are named {min(twice)}", "use different names")
+    return specs
 
 
-def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A benchmark's keys go before the common ones; so do those of its tables, each by itself."""
+def _merge(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Override common keys by a benchmark's own; those of tables one by one."""
     merged = {**common, **own}
     for key, table in own.items():
         above = common.get(key)
@@ -71,22 +79,22 @@ def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _asked(path: Path, where: str, told: Mapping[str, Any]) -> SweepSpec:
+def _read_spec(path: Path, where: str, table: Mapping[str, Any]) -> SweepSpec:
     fields: dict[str, Any] = {}
-    for key, value in told.items():
+    for key, value in table.items():
         if key not in _KEYS:
             raise UsageError(
                 f"{path}: {where}{key} is unknown", f"{did_you_mean(key, _KEYS)}{_hint()}"
             )
         rule = _KEYS[key]
         try:
-            given = rule.read(value)
+            field = rule.read(value)
         except (TypeError, ValueError) as error:
             what = str(error) or rule.form
             raise UsageError(f"{path}: {where}{key} is not {what}", _hint()) from None
-        if isinstance(given, dict):
-            given = {**fields.get(rule.field, {}), **given}
-        fields[rule.field] = given
+        if isinstance(field, dict):
+            field = {**fields.get(rule.field, {}), **field}
+        fields[rule.field] = field
     simulated = {key: fields.pop(key) for key in _SIMULATED if key in fields}
     if "gpu" in simulated:
         fields["simulated"] = SimulationSpec(**simulated)
@@ -99,47 +107,42 @@ def _asked(path: Path, where: str, told: Mapping[str, Any]) -> SweepSpec:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Where a key's value goes, how it is read (an error where it is not), and its form."""
+    """The field of a spec that a key sets, how its value is read, and its form in words.
+
+    ``read`` raises a TypeError for a value of another form, or a ValueError that says what else is
+    wrong.
+    """
 
     field: str
     read: Callable[[Any], Any]
     form: str
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
+def _typed(*kinds: type) -> Callable[[Any], Any]:
+    """Return a function that passes on values of these types; true and false are only ``bool``."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise TypeError
+        return value
+
+    return read
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
+_text, _flag, _whole, _number = _typed(str), _typed(bool), _typed(int), _typed(int, float)
+_list, _table = _typed(list), _typed(dict)
 
 
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _percent(value: Any) -> float:
+def _percent(value: Any) -> Any:
     return _number(value) / 100
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_text(each) for each in (value if isinstance(value, list) else [value]))
+    return tuple(_text(item) for item in (value if isinstance(value, list) else [value]))
 
 
 def _wholes(value: Any) -> tuple[int, ...]:
-    return tuple(_whole(each) for each in (value if isinstance(value, list) else [value]))
+    return tuple(_whole(item) for item in (value if isinstance(value, list) else [value]))
 
 
 def _command(value: Any) -> tuple[str, ...]:
@@ -148,47 +151,39 @@ def _command(value: Any) -> tuple[str, ...]:
             return tuple(shlex.split(value))
         except ValueError as error:
             raise ValueError(f"a command line: {error}") from None
-    return tuple(_word(each) for each in _list(value))
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError
-    return value
+    return tuple(_word(item) for item in _list(value))
 
 
 def _word(value: Any) -> str:
-    """A value as a program gets it."""
+    """A value as an argument of a program."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else str(_number(value))
 
 
 def _words(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise TypeError
-    return {name: _word(each) for name, each in value.items()}
+    return {name: _word(item) for name, item in _table(value).items()}
 
 
 def _own_axes(value: Any) -> dict[str, str]:
-    """Text is read as on the command line; what stands in a list is taken as it is."""
-    if not isinstance(value, dict):
-        raise TypeError
-    return dict(_own_axis(name, each) for name, each in value.items())
+    """Read axes of parameters: text as on the command line, the items of a list as they are."""
+    return dict(_own_axis(name, item) for name, item in _table(value).items())
 
 
 def _own_axis(name: str, value: Any) -> tuple[str, str]:
     if name in KNOB_KEYS:
-        raise ValueError(f"for knobs: write {KNOB_KEYS[name]} = … beside it, not {name} in it")
-    return name, written(map(_word, value)) if isinstance(value, list) else _word(value)
+        raise ValueError(
+            f"for limits and clocks: write {KNOB_KEYS[name]} = … beside it, not {name} in it"
+        )
+    return name, format_values(map(_word, value)) if isinstance(value, list) else _word(value)
 
 
 def _knob_axis(knob: str) -> Callable[[Any], dict[str, str]]:
     def read(value: Any) -> dict[str, str]:
         items = value if isinstance(value, list) else [value]
-        if any(isinstance(each, bool) for each in items):
+        if any(isinstance(item, bool) for item in items):
             raise TypeError
-        return {knob: ",".join(_word(each) for each in items)}
+        return {knob: ",".join(_word(item) for item in items)}
 
     return read
 

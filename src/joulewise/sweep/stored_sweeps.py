@@ -1,14 +1,12 @@
-"""The sweeps of a store: making one, finding one, reading one.
+"""The sweeps of a store: creating, finding, reading and writing one.
 
 ::
 
     <store>/sweeps/<id>/
-        sweep.json   what was asked and what each run came to, replaced as a whole
-        logs/        what the runs said
-        ended/       when a run was last ended by the sweep, by the name of its log
-        lock         who runs it, and since when
-
-A sweep as its file has it, and back.
+        sweep.json   the spec and the trials, replaced as a whole
+        logs/        the output of the runs
+        ended/       when the sweep last ended a run, by the name of its log
+        lock         which process runs it, and since when
 """
 
 from __future__ import annotations
@@ -43,85 +41,83 @@ from joulewise.sweep.lock import is_running
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SweepSpec
 
-SWEEP_FORMAT: Final = 1
-
-
-def as_text(sweep: Sweep, lines: Iterable[str] | None = None) -> str:
-    """The file's content, a trial a line; ``lines`` are those of its trials, where known."""
-    told = {"format": SWEEP_FORMAT, **encode(replace(sweep, trials=()))}
-    del told["trials"]
-    head = json.dumps(told, indent=1, allow_nan=False).removesuffix("\n}")
-    trials = ",\n  ".join(map(as_line, sweep.trials) if lines is None else lines)
-    return with_checksum(f'{head},\n "trials": [\n  {trials}\n ]\n}}\n')
-
-
-def as_line(trial: Trial) -> str:
-    return json.dumps(encode(_sound(trial)), allow_nan=False)
-
-
-def from_json(told: Any) -> Sweep:
-    """What :func:`as_text` wrote; anything else is a ValueError.
-
-    Keys that it has and we do not know are passed over.
-    """
-    if not isinstance(told, dict) or told.get("format") != SWEEP_FORMAT:
-        raise ValueError("no sweep of a format that is known")
-    name_simulated_sweep(told)
-    try:
-        return decode(Sweep, told)
-    except ValueError as error:
-        raise ValueError(f"no sweep: {error}") from None
-
-
-def _sound(trial: Trial) -> Trial:
-    """Without joules that are no numbers: JSON has no word for them, and a figure must be one."""
-    works = {
-        name: replace(work, energy=_known(work.energy))
-        for name, work in trial.spans.items()
-        if math.isfinite(work.time_s)
-    }
-    return replace(trial, energy=_known(trial.energy), bounds=_known(trial.bounds), spans=works)
-
-
-def _known(energies: Mapping[str, Energy]) -> dict[str, Energy]:
-    return {name: each for name, each in energies.items() if _is_known(each)}
-
-
-def _is_known(energy: Energy) -> bool:
-    figures = energy.value, energy.error_sampling, energy.error_gain
-    return all(map(math.isfinite, figures))
-
-
 if TYPE_CHECKING:
     from joulewise.sweep.entry import SweepEntry
 
+SWEEP_FORMAT: Final = 1  # of sweep.json; counted up where an older joulewise could not read it
 FILE: Final = "sweep.json"
 LOGS: Final = "logs"
 RUNNING: Final = "running"
 INTERRUPTED: Final = "interrupted"
 FINISHED: Final = "finished"
-_NAMED: Final = 3  # so many sweeps are named in an error
+_MOST_NAMED: Final = 3  # sweeps in one error message
+
+
+def as_text(sweep: Sweep, lines: Iterable[str] | None = None) -> str:
+    """The content of ``sweep.json``, one line for each trial: ``lines``, where already encoded."""
+    fields = {"format": SWEEP_FORMAT, **encode(replace(sweep, trials=()))}
+    del fields["trials"]
+    head = json.dumps(fields, indent=1, allow_nan=False).removesuffix("\n}")
+    trials = ",\n  ".join(map(as_line, sweep.trials) if lines is None else lines)
+    return with_checksum(f'{head},\n "trials": [\n  {trials}\n ]\n}}\n')
+
+
+def as_line(trial: Trial) -> str:
+    """A trial as a line of ``sweep.json``, without energies and times that are not finite."""
+    works = {
+        name: replace(work, energy=_finite(work.energy))
+        for name, work in trial.spans.items()
+        if math.isfinite(work.time_s)
+    }
+    energy, bounds = _finite(trial.energy), _finite(trial.bounds)
+    return json.dumps(
+        encode(replace(trial, energy=energy, bounds=bounds, spans=works)), allow_nan=False
+    )
+
+
+def from_json(payload: Any) -> Sweep:
+    """Decode the JSON that :func:`as_text` wrote; unknown keys are ignored.
+
+    Raises:
+        ValueError: it is not a sweep, or of another format.
+    """
+    if not isinstance(payload, dict) or payload.get("format") != SWEEP_FORMAT:
+        raise ValueError("not a sweep of a known format")
+    name_simulated_sweep(payload)
+    try:
+        return decode(Sweep, payload)
+    except ValueError as error:
+        raise ValueError(f"not a sweep: {error}") from None
+
+
+def _finite(energies: Mapping[str, Energy]) -> dict[str, Energy]:
+    """The energies whose value and errors are finite: JSON has no other numbers."""
+    return {
+        name: energy
+        for name, energy in energies.items()
+        if all(map(math.isfinite, (energy.value, energy.error_sampling, energy.error_gain)))
+    }
 
 
 class UnreadableSweepError(JoulewiseError):
-    """A sweep whose file is damaged, missing or of a newer joulewise; ``sweep_id`` names it."""
+    """A sweep whose file is damaged, missing or of a newer joulewise."""
 
     def __init__(self, sweep_id: str, message: str, hint: str) -> None:
         super().__init__(message, hint)
         self.sweep_id = sweep_id
 
 
-def create(store: Path, asked: SweepSpec, space: Space) -> Path:
-    """Make a sweep's folder, named by the time (UTC) as no other sweep is."""
+def create(store: Path, spec: SweepSpec, space: Space) -> Path:
+    """Make the folder of a new sweep, with an id of its own."""
     try:
         folder = new_directory(store / SWEEPS)
         sweep = Sweep(
             id=folder.name,
-            asked=json.loads(json.dumps(asked.as_json())),  # lists, as the file has them
-            seed=asked.seed,
+            asked=json.loads(json.dumps(spec.as_json())),  # lists, as the file has them
+            seed=spec.seed,
             reference=space.reference,
             settings=space.settings,
-            name=asked.name,
+            name=spec.name,
             start_wall_ns=time.time_ns(),
             gpu_name=space.board.name if space.board else "",
             limits_w=space.limits_w,
@@ -134,10 +130,13 @@ def create(store: Path, asked: SweepSpec, space: Space) -> Path:
 
 
 def load(folder: Path, *, has_trials: bool = True) -> Sweep:
-    """The sweep as it stands on disk; without its trials it is there ten times as soon.
+    """Read a sweep; ``has_trials=False`` leaves out its trials, and takes a tenth of the time.
 
-    One that nobody runs and that is not finished was interrupted, whatever its file says: who is
-    killed writes nothing.
+    A sweep that no process runs and that is not finished was interrupted, whatever its file says:
+    a killed process writes nothing.
+
+    Raises:
+        UnreadableSweepError: its file is damaged, missing or of a newer joulewise.
     """
     sweep = load_as_written(folder, has_trials=has_trials)
     if sweep.state == RUNNING and not is_running(folder):
@@ -146,76 +145,77 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
 
 
 def load_as_written(folder: Path, *, has_trials: bool = True) -> Sweep:
-    """The sweep as its file has it, which may say that it is running when nobody runs it."""
+    """The same, but "running" where the file says so, although no process may run it."""
     path = folder / FILE
     try:
-        told = read_checked_json(read_regular_bytes(path))
+        payload = read_checked_json(read_regular_bytes(path))
     except FileNotFoundError:
         raise _unreadable(folder, f"it has no {FILE}") from None
     except OSError as error:
         raise _unreadable(folder, f"{FILE}: {error.strerror}") from None
     except DamagedJsonError as error:
         raise _unreadable(folder, f"{FILE} is damaged: {error}") from None
-    if _format(told) > SWEEP_FORMAT:
+    version = payload.get("format") if isinstance(payload, dict) else None
+    if isinstance(version, int) and version > SWEEP_FORMAT:
         raise UnreadableSweepError(
             folder.name,
-            f"{folder.name} is of a newer joulewise (format {_format(told)}, this one reads up to "
+            f"{folder.name} is of a newer joulewise (format {version}, this one reads up to "
             f"{SWEEP_FORMAT})",
             "update it: pip install -U joulewise",
         )
     try:
-        if isinstance(told, dict) and not has_trials:
-            told["trials"] = []
-        return from_json(told)
+        if isinstance(payload, dict) and not has_trials:
+            payload["trials"] = []
+        return from_json(payload)
     except ValueError as error:
         raise _unreadable(folder, f"{FILE} is damaged ({error})") from None
 
 
 def sweeps(store: Path) -> Iterator[tuple[Path, Sweep] | Skipped]:
-    """What cannot be read with the reason, then every sweep, oldest first. Never raises.
+    """Unreadable sweeps with the reason, then all others, oldest first. Never raises.
 
-    All of them are read: for a list, and to find one, see ``sweep.entry``.
+    All of them are read; ``sweep.entry`` lists and finds sweeps by an index.
     """
-    found = []
+    readable = []
     for folder in _folders(store):
-        told = _told(folder)
-        if isinstance(told, Skipped):
-            yield told
-        else:
-            found.append((folder, told))
-    yield from sorted(found, key=lambda each: each[1].start_wall_ns)
+        try:
+            readable.append((folder, load(folder)))
+        except JoulewiseError as error:  # noqa: PERF203  # one of them says nothing of the others
+            yield Skipped(folder, error.message)
+    yield from sorted(readable, key=lambda pair: pair[1].start_wall_ns)
 
 
 def is_over(sweep: Sweep) -> bool:
-    """Whether nothing is left to do: it is finished, and no run of it has failed."""
-    failed = (it for it in sweep.trials if it.state is TrialState.FAILED and it.block != WARM_UP)
-    return sweep.state == FINISHED and not any(failed)
+    """Whether nothing is left to do: the sweep is finished, and none of its runs has failed."""
+    return sweep.state == FINISHED and not any(
+        trial.state is TrialState.FAILED and trial.block != WARM_UP for trial in sweep.trials
+    )
 
 
 def cut_off(store: Path, every: Sequence[SweepSpec]) -> list[Path | None]:
-    """Of sweeps that are made one after the other, those that there are when more is left to do.
+    """The stored sweep that each spec is to continue; None where it is to start.
 
-    Some may be over, but not all of them: then it is asked for afresh, and there is none to go on
-    with. What is older than the one before it is of another time.
+    The sweeps of one command are run one after the other. So one that is older than the sweep
+    before it belongs to an earlier command. Where all of them are over, all start afresh.
     """
     from joulewise.sweep.entry import find_newest_of, has_digest
 
-    newest = find_newest_of(store, [has_digest(asked.digest) for asked in every])
-    going_on: list[Path | None] = []
+    newest = find_newest_of(store, [has_digest(spec.digest) for spec in every])
+    continued: list[Path | None] = []
     since_ns, are_over = 0, True
-    for found in newest:
-        if found is None or found.start_wall_ns < since_ns:
-            going_on.append(None)
+    for entry in newest:
+        if entry is None or entry.start_wall_ns < since_ns:
+            continued.append(None)
             are_over = False
         else:
-            going_on.append(found.path)
-            since_ns = found.start_wall_ns
-            are_over = are_over and found.state == FINISHED and is_over(load(found.path))
-    return [None] * len(every) if are_over else going_on
+            continued.append(entry.path)
+            since_ns = entry.start_wall_ns
+            are_over = are_over and entry.state == FINISHED and is_over(load(entry.path))
+    return [None] * len(every) if are_over else continued
 
 
 def find(store: Path, which: str) -> Path:
-    """The sweep that is meant: a path, an id, the beginning of one, a name, or ``last``."""
+    """Resolve a path, an id, the beginning of one, a name, or ``last`` to the folder of a sweep."""
     from joulewise.sweep.entry import find_newest, is_named
 
     path = Path(which)
@@ -228,14 +228,14 @@ def find(store: Path, which: str) -> Path:
         return _last(store)
     by_id = [folder for folder in folders if which and folder.name.startswith(which)]
     if len(by_id) > 1:
-        names = ", ".join(folder.name for folder in by_id[:3])
+        names = ", ".join(folder.name for folder in by_id[:_MOST_NAMED])
         raise UsageError(f"{which!r} begins {len(by_id)} sweeps: {names}", "give more of the id")
     if by_id:
         return by_id[0]
-    # A name may be used again: the newest is meant.
+    # A name may be used again; it then refers to the newest.
     named = find_newest(store, is_named(which)) if which else None
     if named is None:
-        names = ", ".join(folder.name for folder in folders[-_NAMED:])
+        names = ", ".join(folder.name for folder in folders[-_MOST_NAMED:])
         raise UsageError(
             f"{store} has no sweep {which!r}{_but_unreadable(store)}",
             f"{did_you_mean(which, sweep_names(store))}its newest are {names}; or {ELSEWHERE}",
@@ -262,7 +262,7 @@ def _last(store: Path) -> Path:
             f"the newest sweep cannot be read: {error.message}",
             f"{error.hint}; {other}",
         ) from None
-    return unreadable  # it was being replaced when it was looked at first
+    return unreadable  # its file was being replaced when it was listed
 
 
 def _no_sweeps(store: Path) -> UsageError:
@@ -276,19 +276,19 @@ def _second(entry: SweepEntry) -> int:
 
 
 def _id_order(folder: Path) -> tuple[int, str]:
-    """By the second in its id, which is all that tells when an unreadable sweep was made."""
+    """A key by which unreadable sweeps are ordered: the second in the id, and the id."""
     return id_second(folder.name) or 0, folder.name
 
 
 def _but_unreadable(store: Path) -> str:
-    """Words on the sweeps that may be the one that is looked for, but cannot be read."""
+    """The unreadable sweeps, in words: one of them may be the one that the user wants."""
     from joulewise.sweep.entry import list_unreadable
 
     names = sorted(one.path.name for one in list_unreadable(store))
     if not names:
         return ""
-    more = ", …" if len(names) > _NAMED else ""
-    return f" that can be read; not readable: {', '.join(names[-_NAMED:])}{more}"
+    more = ", …" if len(names) > _MOST_NAMED else ""
+    return f" that can be read; not readable: {', '.join(names[-_MOST_NAMED:])}{more}"
 
 
 def sweep_names(store: Path) -> list[str]:
@@ -299,23 +299,11 @@ def sweep_names(store: Path) -> list[str]:
 
 
 def _folders(store: Path) -> list[Path]:
-    """Not what somebody was killed in making: there is nothing in it."""
+    """The folders of sweeps, without empty ones that a killed process left."""
     try:
         return sorted(path for path in (store / SWEEPS).iterdir() if is_file(path / FILE))
     except OSError:
         return []
-
-
-def _told(folder: Path) -> Sweep | Skipped:
-    try:
-        return load(folder)
-    except JoulewiseError as error:
-        return Skipped(folder, error.message)
-
-
-def _format(told: Any) -> int:
-    found = told.get("format") if isinstance(told, dict) else None
-    return found if isinstance(found, int) else 0
 
 
 def _unreadable(folder: Path, why: str) -> UnreadableSweepError:

@@ -1,35 +1,29 @@
-"""A measured run as one trial of a sweep.
-
-How a sweep's runs are known in the store.
-"""
+"""A measured run as one trial of a sweep, and the tags by which a sweep's runs are found."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
 from joulewise.data import Energy, PowerScope, RunResult, SpanResult, total, total_of_one
 from joulewise.data.sweeps import Planned, Trial, TrialState, Work
-from joulewise.errors import JoulewiseError
 from joulewise.store.index.conditions import any_matches, text_is
 from joulewise.store.index.run_entry import find_runs
-from joulewise.store.manifest import read_manifest
 
 GPU: Final = "gpu"
 REST: Final = "rest"
 _COMPLETE: Final = "complete"
+_SWEEP_TAG: Final = "sweep:"
 
 
 def trial_of(planned: Planned, result: RunResult, *, log_tail: str = "") -> Trial:
-    """What the run came to; one that did not end well is a failed trial, and says how."""
-    used = [key for key in result.counted if is_gpu(key)]
+    """Make the trial of a measured run; failed, with a reason, where the run did not succeed."""
+    used = [key for key in result.counted if _is_gpu(key)]
     is_done = result.state == _COMPLETE and result.exit_code == 0
     about, devices = result.details.get("about", {}), result.details.get("devices", {})
     loads = [result.details.get("under_load", {}).get(key, {}) for key in used]
@@ -57,16 +51,13 @@ def trial_of(planned: Planned, result: RunResult, *, log_tail: str = "") -> Tria
         exit_code=result.exit_code,
         reason="" if is_done else _reason(result),
         log_tail="" if is_done else log_tail,
-        is_module=bool(used) and all(_is_module(devices.get(key, {})) for key in used),
+        is_module=bool(used)
+        and all(devices.get(key, {}).get("power_scope") == PowerScope.MODULE.value for key in used),
     )
 
 
-def _is_module(device: Mapping[str, Any]) -> bool:
-    return bool(device.get("power_scope") == PowerScope.MODULE.value)
-
-
 def failed(planned: Planned, reason: str) -> Trial:
-    """What came to nothing at all."""
+    """Make the trial of a run that has no result at all."""
     return Trial(
         planned.setting,
         planned.block,
@@ -79,16 +70,16 @@ def failed(planned: Planned, reason: str) -> Trial:
 
 
 def energies(spans: Sequence[SpanResult], counted: Iterable[str]) -> dict[str, Energy]:
-    """What these spans took together, in GPUs and rest, each where all of it is known.
+    """Energy of these spans together, in the GPUs and in the rest, where all of it is known.
 
-    A lower bound is none of a trial's energies: settings would be ranked by what was not read.
+    Lower bounds are left out: settings would be ranked by what could not be read.
     """
     totals = _totals(spans, counted)
     return {part: whole for part, whole in totals.items() if whole and not whole.at_least}
 
 
 def lower_bounds(spans: Sequence[SpanResult], counted: Iterable[str]) -> dict[str, Energy]:
-    """The others, of which only a part could be read."""
+    """The energies of which only a part could be read."""
     totals = _totals(spans, counted)
     return {part: whole for part, whole in totals.items() if whole and whole.at_least}
 
@@ -97,21 +88,21 @@ def _totals(spans: Sequence[SpanResult], counted: Iterable[str]) -> dict[str, En
     by_part: dict[str, list[Energy | None]] = {}
     for key in counted:
         drawn = [span.devices[key].energy for span in spans]
-        by_part.setdefault(GPU if is_gpu(key) else REST, []).append(total_of_one(drawn))
+        by_part.setdefault(part_of(key), []).append(total_of_one(drawn))
     return {part: total(drawn) for part, drawn in by_part.items()}
 
 
 def _works(result: RunResult) -> dict[str, Work]:
-    """By name; joules only of spans that the result has one by one."""
-    kept: dict[str, list[SpanResult]] = {}
+    """Count, time and energy of spans by name; no energy where the result omits some of them."""
+    closed: dict[str, list[SpanResult]] = {}
     for span in result.spans:
         if span.span.closed:
-            kept.setdefault(span.span.name, []).append(span)
+            closed.setdefault(span.span.name, []).append(span)
     works = {}
     for name, summary in result.details.get("spans", {}).items():
         count, mean_s = summary["count"], summary["time_s"]["mean"]
         if count and mean_s is not None:
-            spans = kept.get(name, [])
+            spans = closed.get(name, [])
             joules = energies(spans, result.counted) if len(spans) == count else {}
             works[name] = Work(count, count * mean_s, joules)
     return works
@@ -128,51 +119,35 @@ def _mean(loads: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def is_gpu(key: str) -> bool:
+def _is_gpu(key: str) -> bool:
     return key.rpartition("/")[2].startswith(GPU)
 
 
-_SWEEP: Final = "sweep:"
+def part_of(key: str) -> str:
+    """The part of the machine, GPUs or rest, that the device with this key belongs to."""
+    return GPU if _is_gpu(key) else REST
 
 
 def tags(sweep_id: str, planned: Planned) -> tuple[str, str]:
-    """What the run of this plan is tagged with: its sweep, and its place in it."""
-    return f"{_SWEEP}{sweep_id}", f"trial:{_digest(planned)}"
+    """The two tags of the run of this plan: its sweep, and its trial within the sweep."""
+    return f"{_SWEEP_TAG}{sweep_id}", f"trial:{_digest(planned)}"
 
 
 def log_name(planned: Planned) -> str:
-    """What the run says is in a file of this name."""
+    """Name of the file with the output of the run of this plan."""
     return f"{planned.block}-{_digest(planned)}.log"
 
 
-def finished(store: Path, sweep_id: str) -> dict[str, list[Path]]:
-    """The sweep's runs that came to an end in order, by the tag of their place in it."""
-    found: dict[str, list[Path]] = {}
-    tagged = any_matches("tags", escape(f"{_SWEEP}{sweep_id}"))
-    for run in find_runs(store, tagged & text_is("state", "complete")):
+def find_finished(store: Path, sweep_id: str) -> dict[str, list[Path]]:
+    """The complete runs of a sweep by their tags."""
+    by_tag: dict[str, list[Path]] = {}
+    is_tagged = any_matches("tags", escape(f"{_SWEEP_TAG}{sweep_id}"))
+    for run in find_runs(store, is_tagged & text_is("state", _COMPLETE)):
         for tag in run.tags:
-            found.setdefault(tag, []).append(run.path)
-    return found
-
-
-def names(store: Path) -> set[str]:
-    """What lies in the store, run or not."""
-    try:
-        return set(os.listdir(store))  # noqa: PTH208  # of thousands, the names are enough
-    except OSError:
-        return set()
-
-
-def run_of(store: Path, sweep_id: str, planned: Planned, before: Collection[str]) -> Path | None:
-    """The run that is being made for it, which was not there ``before``: one that failed was."""
-    wanted = set(tags(sweep_id, planned))
-    for name in sorted(names(store).difference(before)):
-        with suppress(JoulewiseError):
-            if wanted <= set(read_manifest(store / name).tags):
-                return store / name
-    return None
+            by_tag.setdefault(tag, []).append(run.path)
+    return by_tag
 
 
 def _digest(planned: Planned) -> str:
-    told = [planned.setting.as_json(), planned.block, planned.look_s]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+    identity = [planned.setting.as_json(), planned.block, planned.look_s]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]

@@ -1,22 +1,15 @@
-"""What trains on a simulated GPU: a workload by its name, or one like a run's.
-
-A workload to simulate that is like a recorded run, or like the runs of a sweep.
-"""
+"""The workload of a simulated sweep: one by its name, or one like a recorded run or sweep."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from joulewise.analyse.attribution import merge_parts, read_sightings
-from joulewise.analyse.device_energy import measure
-from joulewise.analyse.energy.load_steps import load_marks
 from joulewise.analyse.stored_result import result_of
 from joulewise.data import Kind, Span
 from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, WARM_UP, Setting, TrialState
@@ -31,21 +24,30 @@ from joulewise.store.runs import find
 from joulewise.store.spans import SpanTable, read_spans
 from joulewise.store.trace import open_lane
 from joulewise.sweep import stored_sweeps as sweeps
-from joulewise.sweep.runners.early_stop import STEP, UNSTEADY_STEPS
+from joulewise.sweep.runners.early_stop import STEP, UNSTEADY_STEPS, measure_window
 from joulewise.sweep.spec import SimulationSpec
 from joulewise.sweep.validate import BATCH_SIZE, EPOCHS
 from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# How long a step is taken to be where none are marked. Chosen, a usual length on one GPU: only the
+# number of the steps depends on it, not the time or the energy of the run.
+_STEP_S: Final = 0.3
+
+_VARIANT: Final = re.compile(r"(-\d+GB)?( \(simulated\))?$")  # what names of one board differ in
 
 
 def load(
     simulated: SimulationSpec, words: Mapping[str, str], board: Board, store: Path
 ) -> Workload:
-    """``words`` are what a setting gives it."""
+    """Load the workload of a setting whose batch size and epochs are ``words``."""
     given, like = {name: int(word) for name, word in words.items()}, simulated.like
     if like and BATCH_SIZE in given:
         raise UsageError(
-            f"a run like {like} tells nothing of other batch sizes",
-            f"leave out {BATCH_SIZE}, or take a --workload",
+            f"--like {like} cannot predict other batch sizes",
+            f"leave out {BATCH_SIZE}, or use --workload",
         )
     if like:
         workload = load_like(like, store, board)
@@ -54,54 +56,49 @@ def load(
     return replace(workload, epochs=given.get(EPOCHS, workload.epochs))
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-_STEP_S: Final = 0.3
-"""How long a step is taken to be where none are marked: only their number depends on it."""
-
-_VARIANT: Final = re.compile(r"(-\d+GB)?( \(simulated\))?$")
-
-
 def load_like(which: str, store: Path, board: Board) -> Workload:
-    """``which`` is a run as every verb takes it, or a sweep, whose runs tell more than one."""
+    """Fit a workload to recorded runs.
+
+    ``which`` is a run by its id, name or path, or a sweep, all settings of which are fitted.
+    ``board`` is the one to simulate: runs on another known board are carried over by the physics.
+    """
     runs = [_Recorded.read(path) for path in _runs(which, store)]
     first = runs[0]
     recorded = _board_of(first.device)
     if recorded is not None:
-        seen = [run.seen(recorded) for run in runs]
-        return workload_like(first.shape, seen, recorded, board)
+        steps = [run.steps(recorded) for run in runs]
+        return workload_like(first.shape, steps, recorded, board)
     workload = workload_like(first.shape, [run.scaled(board) for run in runs], board, board)
-    taken = (
+    source = (
         f"of {first.device.info.name} nothing is known, so that times are its own and watts are "
         f"scaled by the default limits; {workload.source}"
     )
-    return replace(workload, source=taken)
+    return replace(workload, source=source)
 
 
 def _runs(which: str, store: Path) -> list[Path]:
-    """Of a sweep one run of every setting that differs only in what is turned."""
+    """The run of this name; of a sweep, one run of every setting that differs only in controls."""
     try:
         return [find(store, which)]
     except UsageError:
         if not (store / SWEEPS).is_dir():
             raise
     sweep = sweeps.load(sweeps.find(store, which))
-    found: dict[Setting, Path] = {}
+    runs: dict[Setting, Path] = {}
     for trial in sweep.trials:
-        whole = trial.state is TrialState.DONE and trial.look_s is None and trial.block != WARM_UP
-        if whole and trial.run and trial.setting.words == sweep.reference.words:
-            found.setdefault(trial.setting, store / trial.run)
-    if not found:
+        is_done = trial.state is TrialState.DONE and trial.look_s is None and trial.block != WARM_UP
+        if is_done and trial.run and trial.setting.words == sweep.reference.words:
+            runs.setdefault(trial.setting, store / trial.run)
+    if not runs:
         raise UsageError(
-            f"no run of the sweep {which} came to its end", "name a run of joulewise ls"
+            f"no run of the sweep {which} is complete", "name a run that `joulewise ls` lists"
         )
-    return list(found.values())
+    return list(runs.values())
 
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A run, and what a step of it took once it was steady."""
+    """A recorded run, and the time and power of its steady steps."""
 
     manifest: Manifest
     device: RecordedDevice
@@ -117,23 +114,22 @@ class _Recorded:
         gpus = [device for device in used if device.info.kind is Kind.GPU]
         if not gpus:
             raise UsageError(f"{run.name} used no GPU", "name a run that did: joulewise ls")
-        device, lanes = gpus[0], partial(open_lane, run)
-        window_ns, number = _window(spans, result.run.span)
-        windows = np.array([window_ns], np.int64)
-        marks_ns = load_marks(result.run.span, spans)
-        sightings = merge_parts(manifest, read_sightings(run))
-        told = measure(lanes, device, windows, np.array([0]), sightings, marks_ns=marks_ns).uses[0]
-        if told.mean_w is None:
-            raise UsageError(f"{run.name} has no power of {device.info.key}", "name another run")
+        device = gpus[0]
+        key = device.info.key
+        window_ns, number = _find_window(spans, result.run.span)
+        power_w = measure_window(run, result, window_ns, spans, [key])[key].mean_w
+        if power_w is None:
+            raise UsageError(f"{run.name} has no power readings of {key}", "name another run")
         step_s = (window_ns[1] - window_ns[0]) / NS_PER_S / number
-        slow = lanes(device.info.key, StreamKind.SLOW)
-        columns = {} if slow is None else _within(slow.chunks(slow.columns), window_ns)
+        slow = open_lane(run, key, StreamKind.SLOW)
+        columns = {} if slow is None else _select_rows(slow.chunks(slow.columns), window_ns)
         shape = _shape(manifest, spans, step_s, number)
         memory_b = np.max(columns.get("memory_used_b", np.zeros(1)), initial=0)
         shape = replace(shape, memory_b=int(np.nan_to_num(memory_b)))
-        return cls(manifest, device, shape, step_s, told.mean_w, columns)
+        return cls(manifest, device, shape, step_s, power_w, columns)
 
-    def seen(self, board: Board) -> RecordedSteps:
+    def steps(self, board: Board) -> RecordedSteps:
+        """What a fit to a run on this board needs."""
         busy = self._mean("gpu_utilisation_pct")
         return RecordedSteps(
             self._knobs(board),
@@ -144,18 +140,18 @@ class _Recorded:
         )
 
     def scaled(self, board: Board) -> RecordedSteps:
-        """As if it had run on another board, which is as fast, and draws what its limit allows."""
+        """The same on another board that is as fast, with power in proportion to its limit."""
         default_w = self.device.default_limit_w or self.device.maximum_w or board.limits.default_w
         scale = board.limits.default_w / default_w
         limit_w = scale * self.device.settings.get(POWER_LIMIT, default_w)
-        seen = self.seen(board)
-        return replace(seen, knobs=Knobs(limit_w), power_w=scale * seen.power_w, clock_mhz=None)
+        steps = self.steps(board)
+        return replace(steps, knobs=Knobs(limit_w), power_w=scale * steps.power_w, clock_mhz=None)
 
     def _knobs(self, board: Board) -> Knobs:
-        turned = self.manifest.options.get("settings", {}).get(self.device.info.key, {})
+        controls = self.manifest.options.get("settings", {}).get(self.device.info.key, {})
         default_w = self.device.default_limit_w or board.limits.default_w
-        limit_w = turned.get(POWER_LIMIT) or self.device.settings.get(POWER_LIMIT, default_w)
-        sm, memory = (turned.get(name) for name in (SM_CLOCK, MEM_CLOCK))
+        limit_w = controls.get(POWER_LIMIT) or self.device.settings.get(POWER_LIMIT, default_w)
+        sm, memory = (controls.get(name) for name in (SM_CLOCK, MEM_CLOCK))
         return Knobs(limit_w, sm and (sm, sm), memory and (memory, memory))
 
     def _mean(self, name: str) -> float | None:
@@ -164,20 +160,20 @@ class _Recorded:
         return float(values.mean()) if len(values) else None
 
 
-def _window(spans: SpanTable, run: Span) -> tuple[tuple[int, int], int]:
-    """Steps that follow each other, or what is taken for them, and how many they are."""
-    steps, epochs = _steady(spans), spans.where(spans.closed).named("epoch")
+def _find_window(spans: SpanTable, run: Span) -> tuple[tuple[int, int], int]:
+    """The interval of the steady steps and their number; without, of the epochs or of the run."""
+    steps, epochs = _steady_steps(spans), spans.where(spans.closed).named("epoch")
     start_ns, end_ns = run.start_ns, run.end_ns
-    for known in (steps, epochs):
-        if len(known):
-            start_ns, end_ns = int(known.start_ns[0]), int(known.end_ns.max())
+    for table in (steps, epochs):
+        if len(table):
+            start_ns, end_ns = int(table.start_ns[0]), int(table.end_ns.max())
             break
     number = len(steps) or round((end_ns - start_ns) / NS_PER_S / _STEP_S)
     return (start_ns, end_ns), max(number, 1)
 
 
-def _steady(spans: SpanTable) -> SpanTable:
-    """The steps of the epoch that has most of them, without the first of the run."""
+def _steady_steps(spans: SpanTable) -> SpanTable:
+    """The steps of the epoch that has most of them, without the first steps of the run."""
     steps = spans.where(spans.closed).named(STEP)
     first = steps.start_ns[UNSTEADY_STEPS : UNSTEADY_STEPS + 1]
     if len(first):
@@ -189,7 +185,7 @@ def _steady(spans: SpanTable) -> SpanTable:
     return steps
 
 
-def _within(chunks: Any, window_ns: tuple[int, int]) -> dict[str, NDArray[Any]]:
+def _select_rows(chunks: Any, window_ns: tuple[int, int]) -> dict[str, NDArray[Any]]:
     parts = list(chunks)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     inside = (columns["t_ns"] >= window_ns[0]) & (columns["t_ns"] <= window_ns[1])
@@ -200,16 +196,17 @@ def _shape(manifest: Manifest, spans: SpanTable, step_s: float, number: int) -> 
     closed = spans.where(spans.closed)
     steps, epochs, validation = (closed.named(name) for name in (STEP, "epoch", "validation"))
     count = max(len(epochs), 1)
-    each = max(round((len(steps) or number) / count), 1)
+    steps_per_epoch = max(round((len(steps) or number) / count), 1)
     times_s = [(table.end_ns - table.start_ns) / NS_PER_S for table in (steps, epochs, validation)]
     first_s = float(np.sum(times_s[0][:UNSTEADY_STEPS] - step_s)) if len(steps) else 0.0
     validation_s = float(times_s[2].sum()) / count
     epoch_end_s = 0.0
     if len(epochs):
-        epoch_end_s = float(times_s[1].mean()) - each * step_s - validation_s - first_s / count
+        epoch_s, steps_s = float(times_s[1].mean()), steps_per_epoch * step_s
+        epoch_end_s = epoch_s - steps_s - validation_s - first_s / count
     return Shape(
         manifest.name or manifest.id,
-        each,
+        steps_per_epoch,
         count,
         int(manifest.options.get("simulated", {}).get("batch_size", 1)),
         validation_s,
@@ -219,7 +216,7 @@ def _shape(manifest: Manifest, spans: SpanTable, step_s: float, number: int) -> 
 
 
 def _board_of(device: RecordedDevice) -> Board | None:
-    """The one that can be simulated, whatever its memory; None where there is none such."""
+    """The simulated board of this name, whatever its memory; None where there is none."""
     name = _VARIANT.sub("", device.info.name)
     boards = (load_board(key) for key in BOARDS)
     return next((board for board in boards if _VARIANT.sub("", board.name) == name), None)

@@ -22,7 +22,7 @@ def begun(tmp_path, command, log, *options):
     return MeasuredRun(tmp_path / "runs", options, command, log=log, environ=os.environ)
 
 
-def test_a_word_that_is_no_text_is_told_as_it_is(tmp_path, scratch):
+def test_undecodable_argument_is_logged_as_bytes(tmp_path, scratch):
     log = tmp_path / "logs" / "one.log"
     with begun(tmp_path, ["true", os.fsdecode(b"caf\xe9")], log) as run:
         assert run.wait() == 0
@@ -31,14 +31,14 @@ def test_a_word_that_is_no_text_is_told_as_it_is(tmp_path, scratch):
     assert list(scratch.iterdir()) == []
 
 
-def test_what_cannot_have_a_log_leaves_nothing_behind(tmp_path, scratch):
+def test_unwritable_log_leaves_nothing_behind(tmp_path, scratch):
     (tmp_path / "logs").write_text("in the way")
     with pytest.raises(OSError, match="exists"):
         begun(tmp_path, ["true"], tmp_path / "logs" / "one.log")
     assert list(scratch.iterdir()) == []
 
 
-def test_why_joulewise_did_not_run_it_is_the_reason(tmp_path):
+def test_refusal_of_joulewise_is_the_reason(tmp_path):
     with begun(tmp_path, ["true"], tmp_path / "one.log", "--gpu=99", "--power-limit=200") as run:
         assert run.wait()
         with pytest.raises(JoulewiseError) as refused:
@@ -48,7 +48,7 @@ def test_why_joulewise_did_not_run_it_is_the_reason(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["asked", "stubborn"])
-def test_what_is_ended_is_ended_with_all_that_it_started(tmp_path, how):
+def test_end_ends_all_processes_of_the_command(tmp_path, how):
     """A process behind a shell would go on beside the next run, and be in its figures."""
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if how == "stubborn" else ""
     pids = tmp_path / "pids"
@@ -64,3 +64,25 @@ time.sleep(600)
         (pid,) = eventually(lambda: pids.exists() and pids.read_text().split())
         run.end(grace_s=5.0 if how == "asked" else 0.5)
         assert gone(int(pid))
+
+
+def test_run_has_the_id_that_was_handed_to_it(tmp_path):
+    shown = tmp_path / "shown"
+    command = [sys.executable, "-c", f"import os; open({str(shown)!r}, 'w').write(str(os.environ))"]
+    with begun(tmp_path, command, tmp_path / "one.log") as run:
+        assert run.wait() == 0
+        assert run.result().id == run.run.name
+    assert (run.run / "run.json").is_file()
+    assert "JOULEWISE_RUN_ID" not in shown.read_text()  # runs of the command itself are others
+
+
+@pytest.mark.parametrize("run_id", ["20260101-000000-abcd", "../elsewhere"])
+def test_id_that_is_taken_or_invalid_is_refused(tmp_path, monkeypatch, run_id):
+    (tmp_path / "runs" / "20260101-000000-abcd").mkdir(parents=True)
+    monkeypatch.setattr("joulewise.sweep.runners.child_run.new_id", lambda: run_id)
+    with begun(tmp_path, ["true"], tmp_path / "one.log") as run:
+        run.wait()
+        with pytest.raises(JoulewiseError):
+            run.result()
+    assert not list((tmp_path / "runs" / "20260101-000000-abcd").iterdir())
+    assert not (tmp_path / "elsewhere").exists()

@@ -22,7 +22,7 @@ def test_a_time_or_a_temperature(text, meant):
 
 @pytest.mark.parametrize("text", ["60", "hot", "-5s", "50F", "s"])
 def test_anything_else_is_refused(text):
-    with pytest.raises(UsageError, match="is no cool-down"):
+    with pytest.raises(UsageError, match="is not a cool-down"):
         parse_cool_down(text)
 
 
@@ -38,21 +38,21 @@ def test_it_waits_until_it_is_cool():
     assert len(slept) == 2
 
 
-def test_a_time_is_waited_for_without_a_look():
+def test_timed_pause_reads_no_temperature():
     slept = Slept()
     assert CoolDown(wait_s=7).wait(pytest.fail, slept) == ""
     assert slept == [7]
 
 
 def test_without_a_thermometer_it_says_so_and_goes_on():
-    assert "no GPU tells" in CoolDown(below_c=50).wait(lambda: None, Slept())
+    assert "no GPU reports" in CoolDown(below_c=50).wait(lambda: None, Slept())
 
 
-def test_who_is_stopped_waits_no_more():
+def test_cool_down_can_be_cancelled():
     assert CoolDown(below_c=50).wait(lambda: 90.0, lambda _: False) == ""
 
 
-def test_patience_ends(monkeypatch):
+def test_cool_down_times_out(monkeypatch):
     now = iter(range(0, 10_000, 400))
     monkeypatch.setattr("joulewise.sweep.runners.cool_down.time.monotonic", lambda: next(now))
     assert "still 90 °C after 15 min" in CoolDown(below_c=50).wait(lambda: 90.0, Slept())

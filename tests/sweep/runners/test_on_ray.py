@@ -7,7 +7,7 @@ import pytest
 
 from joulewise.data.sweeps import Planned, TrialState
 from joulewise.sweep.runners import on_ray as on_ray_module
-from joulewise.sweep.runners.on_ray import Made, OnRay, measure
+from joulewise.sweep.runners.on_ray import RayRunner, TaskResult, measure
 from joulewise.sweep.trial import log_name
 from tests.helpers.fake_runner import LIMITS_W, asked, setting, trial
 
@@ -46,13 +46,13 @@ def on_ray(tmp_path):
     def make(tasks):
         folder = tmp_path / "sweeps" / "one"
         folder.mkdir(parents=True)
-        return OnRay(asked(), tmp_path, folder, cluster=tasks, say=print)
+        return RayRunner(asked(), tmp_path, folder, cluster=tasks, say=print)
 
     return make
 
 
-def test_a_task_that_puts_its_knobs_back_is_interrupted_once(on_ray):
-    tasks = Tasks(Made(trial(PLANNED), b"", b""), looks=5)
+def test_task_that_restores_controls_is_interrupted_once(on_ray):
+    tasks = Tasks(TaskResult(trial(PLANNED), b"", b""), looks=5)
     runner = on_ray(tasks)
     tasks.stop = runner.stop
     runner.run(PLANNED)
@@ -60,7 +60,7 @@ def test_a_task_that_puts_its_knobs_back_is_interrupted_once(on_ray):
 
 
 def test_a_run_that_cannot_be_stored_is_a_failed_one(on_ray, tmp_path):
-    runner = on_ray(Tasks(Made(trial(PLANNED), b"", b"said")))
+    runner = on_ray(Tasks(TaskResult(trial(PLANNED), b"", b"said")))
     (tmp_path / "sweeps" / "one" / "logs").write_text("in the way")
     made = runner.run(PLANNED)
     assert made.state is TrialState.FAILED
@@ -68,7 +68,7 @@ def test_a_run_that_cannot_be_stored_is_a_failed_one(on_ray, tmp_path):
 
 
 def test_the_log_of_a_second_attempt_comes_behind_the_first(on_ray, tmp_path):
-    runner = on_ray(Tasks(Made(trial(PLANNED), b"", b"said\n")))
+    runner = on_ray(Tasks(TaskResult(trial(PLANNED), b"", b"said\n")))
     runner.run(PLANNED)
     runner.run(PLANNED)
     log = tmp_path / "sweeps" / "one" / "logs" / log_name(PLANNED)
@@ -89,7 +89,7 @@ def test_of_a_log_that_is_too_large_the_end_is_sent(monkeypatch):
 
         def close(self): ...
 
-    monkeypatch.setattr(on_ray_module, "Here", Talks)
+    monkeypatch.setattr(on_ray_module, "LocalRunner", Talks)
     assert measure(asked().as_json(), PLANNED, "one").log == b"nd the end"
 
 
@@ -112,17 +112,17 @@ class TestWithoutFiltersOfTarfile:
         (tmp_path / "there" / "run" / "trace").mkdir(parents=True)
         (tmp_path / "there" / "run" / "trace" / "file").write_text("whole")
         (tmp_path / "here").mkdir()
-        on_ray_module.unpack(on_ray_module.packed(tmp_path / "there" / "run"), tmp_path / "here")
+        on_ray_module.unpack(on_ray_module.pack(tmp_path / "there" / "run"), tmp_path / "here")
         assert (tmp_path / "here" / "run" / "trace" / "file").read_text() == "whole"
 
     @pytest.mark.parametrize("name", ["../out", "/tmp/out", "run/../../out", "link"])
-    def test_what_leads_elsewhere_is_refused(self, tmp_path, name):
+    def test_archive_with_paths_outside_is_refused(self, tmp_path, name):
         member = tarfile.TarInfo(name)
         if name == "link":
             member.type, member.linkname = tarfile.SYMTYPE, "/etc"
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w:gz") as archive:
             archive.addfile(member)
-        with pytest.raises(tarfile.TarError, match="no file of a run directory"):
+        with pytest.raises(tarfile.TarError, match="not a file of a run directory"):
             on_ray_module.unpack(out.getvalue(), tmp_path)
         assert list(tmp_path.iterdir()) == []

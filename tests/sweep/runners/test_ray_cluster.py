@@ -106,7 +106,7 @@ def test_no_cluster_is_said_in_two_lines(tmp_path):
     assert "ray start --head" in todo
 
 
-def test_a_run_is_shown_a_gpu_also_where_no_knob_is_turned(tmp_path):
+def test_run_without_controls_is_shown_a_gpu(tmp_path):
     looking = "import os, sys; sys.exit(not os.environ['CUDA_VISIBLE_DEVICES'])"
     words = ("--set", "seed=1,2", "--repeat", "1")
     train = ("--", sys.executable, "-c", looking, "{seed}")

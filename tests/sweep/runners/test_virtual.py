@@ -20,7 +20,7 @@ from joulewise.store.manifest import read_manifest
 from joulewise.store.spans import read_spans
 from joulewise.store.trace import open_lane
 from joulewise.sweep.boards import boards
-from joulewise.sweep.runners.virtual import Virtual
+from joulewise.sweep.runners.virtual import VirtualRunner
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
@@ -33,7 +33,7 @@ ASKED = SweepSpec(
 
 def virtual(store, asked=ASKED, **changes):
     asked = replace(asked, **changes)
-    return Virtual(asked, resolve(asked, boards(asked, {})), store, "20260101-000000-abcd")
+    return VirtualRunner(asked, resolve(asked, boards(asked, {})), store, "20260101-000000-abcd")
 
 
 def limit(watts):
@@ -127,8 +127,8 @@ def test_the_commands_own_axes_are_batch_size_and_epochs(tmp_path):
     ("axes", "message"),
     [
         ({"lr": "1,2"}, "has no lr"),
-        ({"epochs": "0,1"}, "epochs of 0"),
-        ({"batch_size": "a"}, "of a"),
+        ({"epochs": "0,1"}, "epochs is 0"),
+        ({"batch_size": "a"}, "batch_size is a"),
     ],
 )
 def test_what_a_workload_has_not_is_refused_before_the_first_run(tmp_path, axes, message):
@@ -137,7 +137,7 @@ def test_what_a_workload_has_not_is_refused_before_the_first_run(tmp_path, axes,
     assert not list(tmp_path.iterdir())
 
 
-def test_a_hopeless_run_is_ended_at_the_first_look_that_finds_it_so(tmp_path):
+def test_hopeless_run_is_ended_at_the_first_check(tmp_path):
     runner, planned = virtual(tmp_path), Planned(limit(150), 0)
     whole = runner.run(planned)
     half_j = whole.energy["gpu"].value / 2
@@ -152,10 +152,10 @@ def test_a_run_over_its_time_has_failed(tmp_path):
     trial = virtual(tmp_path, timeout_s=30).run(Planned(limit(150), 0))
     assert trial.state is TrialState.FAILED
     assert trial.time_s == pytest.approx(30)
-    assert trial.reason == "it took longer than it may: 30 s"
+    assert trial.reason == "it exceeded the time limit: 30 s"
 
 
-def test_a_look_sees_so_many_seconds_of_steady_steps(tmp_path):
+def test_probe_has_the_given_seconds_of_steady_steps(tmp_path):
     runner = virtual(tmp_path)
     whole, look = (runner.run(Planned(limit(200), 0, look_s=look_s)) for look_s in (None, 10.0))
     assert look.state is TrialState.DONE
@@ -166,7 +166,7 @@ def test_a_look_sees_so_many_seconds_of_steady_steps(tmp_path):
     assert steps.energy["gpu"].error_sampling < 0.005 * steps.energy["gpu"].value
 
 
-def test_what_was_simulated_and_never_told_is_found_again(tmp_path):
+def test_simulated_run_that_was_not_written_down_is_adopted(tmp_path):
     planned = Planned(limit(200), 0)
     made = virtual(tmp_path).run(planned)
     later = virtual(tmp_path)
@@ -174,7 +174,7 @@ def test_what_was_simulated_and_never_told_is_found_again(tmp_path):
     assert later.adopt(Planned(limit(200), 1)) is None
 
 
-def test_without_room_it_says_so_and_leaves_no_half_run(tmp_path, monkeypatch):
+def test_full_disk_leaves_no_partial_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
@@ -185,7 +185,7 @@ def test_without_room_it_says_so_and_leaves_no_half_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("epochs", [1, 30])
-def test_only_lanes_of_many_rows_are_packed_and_all_are_read_back(tmp_path, epochs, monkeypatch):
+def test_only_long_streams_are_packed(tmp_path, epochs, monkeypatch):
     analysed = []
 
     def spy(*args, **options):

@@ -1,11 +1,11 @@
 """Loads the hooks, and then the sitecustomize that would have been found without this one.
 
-Every Python that the command starts reads this file, however old: it is written so that Python 2.7
-can, and does nothing in one that is older than 3.8.
+Every Python that the command starts runs this file, however old: it is valid in Python 2.7, and
+does nothing before Python 3.8.
 """
 # ruff: noqa: ANN202, BLE001, PTH100, PTH112, PTH118, PTH120, S110, SIM105, UP036
 # mypy: ignore-errors
-# (The language of Python 2.7, and silence.)
+# (It must be valid in Python 2.7, and never raise.)
 
 import os
 import sys
@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 HOOKS = "_joulewise_hooks"
 
 
-def _wake():
+def _load_hooks():
     if sys.version_info < (3, 8) or HOOKS in sys.modules:
         return
     if not os.path.isdir(os.environ.get("JOULEWISE_MARKS", "")):
@@ -28,13 +28,13 @@ def _wake():
     )
     hooks = sys.modules[HOOKS] = module_from_spec(spec)
     spec.loader.exec_module(hooks)
-    from _joulewise_hooks.waking import wait
+    from _joulewise_hooks.import_hook import wait
 
     wait()
 
 
-def _go_on():
-    """Becomes the next sitecustomize on the path, or the error that there is none."""
+def _load_next():
+    """Load the next sitecustomize on the path in place of this one; an ImportError without one."""
     sys.path[:] = [entry for entry in sys.path if entry != HERE]
     if sys.version_info < (3, 4):
         import imp
@@ -52,7 +52,7 @@ def _go_on():
 
 
 try:
-    _wake()
+    _load_hooks()
 except Exception:
     pass
-_go_on()
+_load_next()

@@ -1,10 +1,11 @@
-"""What all runs and looks together say about time and power at every setting.
+"""The posterior of time and power over several axes: Gaussian-process regression.
 
-The logarithm of either is a smooth surface over the axes (a Gaussian process), plus what a run is
-off by: its board, its block (drift), its own noise, and of a look a level, since it has the cost
-of a step and not of a run, much the same for all commands. Where there are limits and clocks, both
-are one axis, the clock that comes of them. How smooth, how noisy, which clock: whatever makes the
-runs most likely, held near what is usual.
+The logarithm of either is a smooth surface over the axes, plus effects that runs share: the level
+of a board, the drift of a block, and of probes a level, since they measure steps and not whole
+runs. Along each axis alone and along all together the kernel is Matérn's 5/2 (an additive kernel,
+Duvenaud et al., 2011). Hyperparameters, and the parameters of the clock model where there is one,
+maximise the posterior density (MAP; Rasmussen and Williams, "Gaussian Processes for Machine
+Learning", chapter 5).
 """
 
 from __future__ import annotations
@@ -17,137 +18,137 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
-from joulewise.search.many_axes.grid import Clock
-from joulewise.search.one_axis.posterior import Draws
+from joulewise.search.decision import PosteriorSamples
+from joulewise.search.many_axes.grid import ClockModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
 
-DRAWS: Final = 200
-_LEVEL: Final = 1.0
-_BOARD: Final = 0.05
-_LOOK: Final = 0.3  # by how much runs are longer than their steps
-_LOOK_OF_WORK: Final = 0.01  # and how much that differs from one command to the next
-_USUAL: Final = {
+SAMPLES: Final = 200  # of the posterior: a probability is then known to 1.5 % at 95 %
+# Standard deviations of the shared effects, as shares.
+_LEVEL: Final = 1.0  # of the level of all runs: the runs alone determine it
+_BOARD: Final = 0.05  # between boards of one kind
+_PROBE: Final = 0.3  # by how much runs are longer than their steps
+_PROBE_OF_VARIANT: Final = 0.01  # and how much that differs from one command to the next
+# Prior median of each hyperparameter, and standard deviation of its logarithm. Chosen: 0.7 is a
+# factor of two either way. Lengths are over that of an axis, all others shares.
+_PRIORS: Final = {
     "length": (0.7, 0.7),
-    "alone": (0.3, 0.7),
-    "together": (0.05, 0.7),
-    "noise": (0.006, 0.8),
-    "block": (0.002, 0.8),
-    "beside": (0.005, 0.8),
+    "alone": (0.3, 0.7),  # amplitude along each axis alone
+    "together": (0.05, 0.7),  # amplitude of what axes do together
+    "noise": (0.006, 0.8),  # of a run
+    "block": (0.002, 0.8),  # drift from block to block
+    "residual": (0.005, 0.8),  # amplitude of the departure from the clock model
 }
-"""The median of each, and the spread of its logarithm."""
-_BESIDE: Final = 0.5  # of an axis, over which a departure from the clock stays alike
-_AGAIN: Final = 2  # times that the clock is found once the shapes are, and these anew
-_NEAR: Final = 1e-5  # of what is likely: a nearer end of the fit tells no more
-_ROUNDING: Final = 1e-8
+_RESIDUAL_LENGTH: Final = 0.5  # of that departure, over the length of an axis
+_CLOCK_ROUNDS: Final = 2  # of fitting the clock model and the hyperparameters in turn
+_PRECISION: Final = 1e-5  # of the log density, at which a fit ends: runs say no more
+_JITTER: Final = 1e-8  # added to a covariance, so that rounding leaves it positive definite
+_BOUND_SIGMAS: Final = 3  # prior standard deviations within which a fit stays
 
 
 class Observation(NamedTuple):
-    """A run or a look: where it was, and the logarithms of its time and power.
+    """A run or a probe: the index of its point, and the logarithms of its time and power.
 
-    The time of a look is that of as many such steps as the whole run has.
+    The time of a probe is that of as many such steps as the whole run of its variant has.
     """
 
     at: int
-    work: int
+    variant: int
     block: int
     board: str
-    is_look: bool
-    time: float
-    power: float
+    is_probe: bool
+    log_time: float
+    log_power: float
 
 
 @dataclass(frozen=True)
 class GaussianProcessPosterior:
-    """Of time and power, after some runs; ``where`` has the coordinates of all points."""
+    """Surfaces of time and power given some runs; ``coordinates`` are those of all points."""
 
     time: GaussianProcess
     power: GaussianProcess
-    where: Array
+    coordinates: Array
 
     @classmethod
-    def after(
+    def fit(
         cls,
-        seen: Sequence[Observation],
-        where: Array,
+        runs: Sequence[Observation],
+        coordinates: Array,
         columns: Sequence[int],
-        clock: Clock | None = None,
+        clock: ClockModel | None = None,
     ) -> GaussianProcessPosterior:
-        """``where`` has the coordinates of all points, each of the axis that ``columns`` names.
+        """Fit both surfaces; ``columns`` names the axis of each coordinate.
 
-        With a ``clock`` there are others instead.
+        With a ``clock`` model, its coordinates are used instead.
         """
-        at, effects = [it.at for it in seen], _effects(seen)
-        both = np.array([(it.time, it.power) for it in seen]).T
+        at, effects = [run.at for run in runs], _SharedEffects.of(runs)
+        values = np.array([(run.log_time, run.log_power) for run in runs]).T
 
-        def fitted(
-            where: Array, columns: Sequence[int], like: GaussianProcessPosterior | None = None
+        def fit_both(
+            coordinates: Array,
+            columns: Sequence[int],
+            start: GaussianProcessPosterior | None = None,
         ) -> GaussianProcessPosterior:
-            there, axes = where[at], np.array(columns)
-            starts = (like.time.shape, like.power.shape) if like else (None, None)
-            beside = 2 if clock else 0
+            inputs, axes = coordinates[at], np.array(columns)
+            starts = (start.time, start.power) if start else (None, None)
+            residual_axes = 2 if clock else 0
             time, power = (
-                _fit(there, axes, effects, values, start, beside=beside)
-                for values, start in zip(both, starts, strict=True)
+                _fit(inputs, axes, effects, one, start=like, residual_axes=residual_axes)
+                for one, like in zip(values, starts, strict=True)
             )
-            return cls(time, power, where)
+            return cls(time, power, coordinates)
 
         if clock is None:
-            return fitted(where, columns)
-        found = fitted(clock.coordinates(clock.usual[0]), clock.columns)
-        for _ in range(_AGAIN):
-            traits = _traits(clock, at, effects, (found.time, found.power), both)
-            found = fitted(clock.coordinates(traits), clock.columns, found)
-        return found
+            return fit_both(coordinates, columns)
+        fitted = fit_both(clock.coordinates(clock.prior[0]), clock.columns)
+        for _ in range(_CLOCK_ROUNDS):
+            parameters = _fit_clock(clock, at, effects, (fitted.time, fitted.power), values)
+            fitted = fit_both(clock.coordinates(parameters), clock.columns, fitted)
+        return fitted
 
-    def draws(self, where: Array, seed: int) -> Draws:
-        """What may be true at points with these coordinates."""
+    def sample(self, coordinates: Array, seed: int) -> PosteriorSamples:
+        """Samples of both surfaces at points with these coordinates."""
         rng = np.random.default_rng(seed)
-        return Draws(
-            self.time.draws(where, rng),
-            self.power.draws(where, rng),
-            np.full(DRAWS, self.time.noise),
-            np.full(DRAWS, self.power.noise),
+        return PosteriorSamples(
+            self.time.sample(coordinates, rng),
+            self.power.sample(coordinates, rng),
+            np.full(SAMPLES, self.time.hyperparameters.noise),
+            np.full(SAMPLES, self.power.hyperparameters.noise),
         )
 
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """A Gaussian process after its runs."""
+    """A fitted surface: the inputs of its runs, and what predictions need of them."""
 
-    at: Array
+    inputs: Array
     columns: NDArray[np.int64]
-    shape: _Hyperparameters
+    hyperparameters: _Hyperparameters
     level: float
     lower: Array
     weights: Array
 
-    @property
-    def noise(self) -> float:
-        return self.shape.noise
-
     def mean(self, at: Array) -> Array:
-        return np.asarray(self.level + self._alike(at, self.at) @ self.weights)
+        return np.asarray(self.level + self._covariance(at, self.inputs) @ self.weights)
 
-    def draws(self, at: Array, rng: np.random.Generator) -> Array:
-        across = solve_triangular(self.lower, self._alike(at, self.at).T, lower=True)
-        left = self._alike(at, at) - across.T @ across
-        root = cholesky(left + _ROUNDING * np.eye(len(at)), lower=True)
-        return np.asarray(self.mean(at) + rng.standard_normal((DRAWS, len(at))) @ root.T)
+    def sample(self, at: Array, rng: np.random.Generator) -> Array:
+        explained = solve_triangular(self.lower, self._covariance(at, self.inputs).T, lower=True)
+        covariance = self._covariance(at, at) - explained.T @ explained
+        root = cholesky(covariance + _JITTER * np.eye(len(at)), lower=True)
+        return np.asarray(self.mean(at) + rng.standard_normal((SAMPLES, len(at))) @ root.T)
 
-    def _alike(self, one: Array, other: Array) -> Array:
-        return _LEVEL**2 + self.shape.alike(_apart(one, other, self.columns))
+    def _covariance(self, one: Array, other: Array) -> Array:
+        return _LEVEL**2 + self.hyperparameters.kernel(squared_distances(one, other, self.columns))
 
 
 @dataclass(frozen=True)
 class _Hyperparameters:
-    """How a surface varies: along each axis by itself, and by what axes do together.
+    """How a surface varies along each axis alone, and by what axes do together.
 
-    Axes that have no length are those of limit and lock: what these do beside the clock, which is
-    the first, is little.
+    Axes beyond the lengths are those of limit and lock beside the clock model.
     """
 
     length: Array
@@ -155,122 +156,135 @@ class _Hyperparameters:
     together: float
     noise: float
     block: float
-    beside: float
+    residual: float
 
     @classmethod
     def of(cls, logs: Array) -> _Hyperparameters:
-        *length, alone, together, noise, block, beside = np.exp(logs).tolist()
-        return cls(np.array(length), alone, together, noise, block, beside)
+        *length, alone, together, noise, block, residual = np.exp(logs).tolist()
+        return cls(np.array(length), alone, together, noise, block, residual)
 
     @property
     def logs(self) -> Array:
-        rest = self.alone, self.together, self.noise, self.block, self.beside
+        rest = self.alone, self.together, self.noise, self.block, self.residual
         return np.log([*self.length, *rest])
 
-    def alike(self, apart: Array) -> Array:
+    def kernel(self, squared: Array) -> Array:
+        """Covariance by the squared distances along each axis."""
         axes = len(self.length)
-        scaled = apart[:axes] / self.length[:, None, None] ** 2
-        alone = sum(_smooth(each) for each in scaled)
-        alike = self.alone**2 * alone + self.together**2 * _smooth(scaled.sum(axis=0))
-        if len(apart) > axes:
-            alike = alike + self.beside**2 * _smooth(apart[1:].sum(axis=0) / _BESIDE**2)
-        return np.asarray(alike)
+        scaled = squared[:axes] / self.length[:, None, None] ** 2
+        alone = sum(matern52(distances) for distances in scaled)
+        covariance = self.alone**2 * alone + self.together**2 * matern52(scaled.sum(axis=0))
+        if len(squared) > axes:
+            beside = matern52(squared[1:].sum(axis=0) / _RESIDUAL_LENGTH**2)
+            covariance = covariance + self.residual**2 * beside
+        return np.asarray(covariance)
 
 
-class _Effects(NamedTuple):
-    """What runs have in common, each pair: fixed in size, and of one block."""
+class _SharedEffects(NamedTuple):
+    """Covariance of each pair of runs by what they share, of known size; and whether one block."""
 
     fixed: Array
     block: Array
 
+    @classmethod
+    def of(cls, runs: Sequence[Observation]) -> _SharedEffects:
+        def same(keys: Sequence[object]) -> Array:
+            numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+            column = np.array([numbers[key] for key in keys])
+            return np.asarray(column[:, None] == column, dtype=float)
 
-def _effects(seen: Sequence[Observation]) -> _Effects:
-    def same(keys: Sequence[object]) -> Array:
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        of = np.array([numbers[key] for key in keys])
-        return np.asarray(of[:, None] == of, dtype=float)
-
-    looks = np.array([it.is_look for it in seen], dtype=float)
-    both = np.outer(looks, looks)
-    works = same([it.work for it in seen])
-    boards = same([it.board for it in seen])
-    fixed = _LEVEL**2 + _BOARD**2 * boards + both * (_LOOK**2 + _LOOK_OF_WORK**2 * works)
-    return _Effects(fixed, same([(it.block, it.board) for it in seen]))
+        probes = np.array([run.is_probe for run in runs], dtype=float)
+        both = np.outer(probes, probes)
+        variants = same([run.variant for run in runs])
+        boards = same([run.board for run in runs])
+        probe = both * (_PROBE**2 + _PROBE_OF_VARIANT**2 * variants)
+        fixed = _LEVEL**2 + _BOARD**2 * boards + probe
+        return cls(fixed, same([(run.block, run.board) for run in runs]))
 
 
 def _fit(
-    at: Array,
+    inputs: Array,
     columns: NDArray[np.int64],
-    effects: _Effects,
+    effects: _SharedEffects,
     values: Array,
-    start: _Hyperparameters | None = None,
     *,
-    beside: int = 0,
+    start: GaussianProcess | None,
+    residual_axes: int,
 ) -> GaussianProcess:
-    """``beside`` is how many of the axes, the last, are those of limit and lock."""
-    off, apart = values - values.mean(), _apart(at, at, columns)
-    lengths = ["length"] * (len(apart) - beside)
-    names = (*lengths, "alone", "together", "noise", "block", "beside")
-    middle = np.log([_USUAL[name][0] for name in names])
-    spread = np.array([_USUAL[name][1] for name in names])
-
-    def misfit(logs: Array) -> float:
-        return _unlikely(_Hyperparameters.of(logs), apart, effects, off) + _odd(
-            logs, middle, spread
-        )
-
-    shape = _Hyperparameters.of(_least(misfit, start.logs if start else middle, middle, spread))
+    """Fit a surface, from ``start`` if given; the last ``residual_axes`` are limit and lock."""
     level = float(values.mean())
-    return GaussianProcess(at, columns, shape, level, *_solved(shape, apart, effects, off))
+    residuals, squared = values - values.mean(), squared_distances(inputs, inputs, columns)
+    lengths = ["length"] * (len(squared) - residual_axes)
+    names = (*lengths, "alone", "together", "noise", "block", "residual")
+    mean = np.log([_PRIORS[name][0] for name in names])
+    spread = np.array([_PRIORS[name][1] for name in names])
+
+    def loss(logs: Array) -> float:
+        likelihood = negative_log_likelihood(_Hyperparameters.of(logs), squared, effects, residuals)
+        return likelihood + negative_log_prior(logs, mean, spread)
+
+    first = start.hyperparameters.logs if start else mean
+    fitted = _Hyperparameters.of(_minimise(loss, first, mean, spread))
+    solution = _solve(fitted, squared, effects, residuals)
+    return GaussianProcess(inputs, columns, fitted, level, *solution)
 
 
-def _traits(
-    clock: Clock, at: Sequence[int], effects: _Effects, fits: Sequence[GaussianProcess], both: Array
+def _fit_clock(
+    clock: ClockModel,
+    at: Sequence[int],
+    effects: _SharedEffects,
+    surfaces: Sequence[GaussianProcess],
+    values: Array,
 ) -> Array:
-    """Those that make the runs most likely, as far as the surfaces are known."""
+    """The parameters of the clock model that fit the runs best, for given hyperparameters."""
 
-    def misfit(traits: Array) -> float:
-        there = clock.coordinates(traits)[at]
-        apart = _apart(there, there, fits[0].columns)
-        runs = (
-            _unlikely(fit.shape, apart, effects, values - fit.level)
-            for fit, values in zip(fits, both, strict=True)
+    def loss(parameters: Array) -> float:
+        inputs = clock.coordinates(parameters)[at]
+        squared = squared_distances(inputs, inputs, surfaces[0].columns)
+        likelihoods = (
+            negative_log_likelihood(one.hyperparameters, squared, effects, its - one.level)
+            for one, its in zip(surfaces, values, strict=True)
         )
-        return sum(runs) + _odd(traits, *clock.usual)
+        return sum(likelihoods) + negative_log_prior(parameters, *clock.prior)
 
-    return _least(misfit, clock.usual[0], *clock.usual)
-
-
-def _least(misfit: Callable[[Array], float], start: Array, middle: Array, spread: Array) -> Array:
-    bounds = list(zip(middle - 3 * spread, middle + 3 * spread, strict=True))
-    return np.asarray(minimize(misfit, start, method="L-BFGS-B", bounds=bounds, tol=_NEAR).x)
+    return _minimise(loss, clock.prior[0], *clock.prior)
 
 
-def _odd(traits: Array, middle: Array, spread: Array) -> float:
-    return float(0.5 * (((traits - middle) / spread) ** 2).sum())
+def _minimise(loss: Callable[[Array], float], start: Array, mean: Array, spread: Array) -> Array:
+    low, high = mean - _BOUND_SIGMAS * spread, mean + _BOUND_SIGMAS * spread
+    bounds = list(zip(low, high, strict=True))
+    return np.asarray(minimize(loss, start, method="L-BFGS-B", bounds=bounds, tol=_PRECISION).x)
 
 
-def _unlikely(shape: _Hyperparameters, apart: Array, effects: _Effects, off: Array) -> float:
-    lower, weights = _solved(shape, apart, effects, off)
-    return float(0.5 * off @ weights + np.log(np.diag(lower)).sum())
+def negative_log_prior(parameters: Array, mean: Array, spread: Array) -> float:
+    return float(0.5 * (((parameters - mean) / spread) ** 2).sum())
 
 
-def _solved(
-    shape: _Hyperparameters, apart: Array, effects: _Effects, off: Array
+def negative_log_likelihood(
+    hyperparameters: _Hyperparameters, squared: Array, effects: _SharedEffects, residuals: Array
+) -> float:
+    lower, weights = _solve(hyperparameters, squared, effects, residuals)
+    return float(0.5 * residuals @ weights + np.log(np.diag(lower)).sum())
+
+
+def _solve(
+    hyperparameters: _Hyperparameters, squared: Array, effects: _SharedEffects, residuals: Array
 ) -> tuple[Array, Array]:
-    common = effects.fixed + shape.block**2 * effects.block
-    runs = shape.alike(apart) + common + (shape.noise**2 + _ROUNDING) * np.eye(len(off))
-    lower = cholesky(runs, lower=True, check_finite=False)
-    return lower, cho_solve((lower, True), off, check_finite=False)
+    """Cholesky factor of the runs' covariance, and its inverse times the residuals."""
+    shared = effects.fixed + hyperparameters.block**2 * effects.block
+    noise = (hyperparameters.noise**2 + _JITTER) * np.eye(len(residuals))
+    covariance = hyperparameters.kernel(squared) + shared + noise
+    lower = cholesky(covariance, lower=True, check_finite=False)
+    return lower, cho_solve((lower, True), residuals, check_finite=False)
 
 
-def _apart(one: Array, other: Array, columns: NDArray[np.int64]) -> Array:
-    """How far apart they are along each axis, squared."""
+def squared_distances(one: Array, other: Array, columns: NDArray[np.int64]) -> Array:
+    """Squared distance of each pair of points along each axis."""
     squared = (one[:, None] - other) ** 2
     return np.stack([squared[:, :, columns == axis].sum(axis=2) for axis in np.unique(columns)])
 
 
-def _smooth(apart: Array) -> Array:
-    """Matérn's 5/2."""
-    far = np.sqrt(5.0 * apart)
-    return np.asarray((1 + far + far**2 / 3) * np.exp(-far))
+def matern52(squared: Array) -> Array:
+    """Matérn's kernel of smoothness 5/2, by squared distances."""
+    scaled = np.sqrt(5.0 * squared)
+    return np.asarray((1 + scaled + scaled**2 / 3) * np.exp(-scaled))

@@ -1,9 +1,9 @@
-"""What is asked of a search along several axes, and all that follows from the runs it was told of.
+"""The settings of a search along several axes, and everything derived from its trials so far.
 
-A limit or a clock only changes what a step costs, which some seconds of steady steps tell; what
-belongs to the command (a batch size) also changes how many steps there are, which only a whole
-run tells. So each work, as the command with one set of its own values is called here, needs one
-whole run, and every other setting of it a look.
+A limit or a clock only changes what a step costs, and some seconds of steady steps (a *probe*) are
+enough to measure that. A parameter of the command, such as a batch size, also changes how many
+steps there are, which takes a whole run. So each *variant* of the command gets one whole run, and
+every other setting of it a probe.
 """
 
 from __future__ import annotations
@@ -19,254 +19,252 @@ import numpy as np
 
 from joulewise.data.sweeps import CONFIRMING, Planned, Setting, Trial, TrialState
 from joulewise.errors import UsageError
-from joulewise.metrics.boundary import Line, View, amount
 from joulewise.metrics.metric import Metric, Reference
+from joulewise.search.decision import MetricJudgement, PosteriorSamples, judge
 from joulewise.search.many_axes.gaussian_process import GaussianProcessPosterior, Observation
-from joulewise.search.many_axes.grid import Clock, Places
-from joulewise.search.one_axis.acquisition import MetricJudgement, judge
+from joulewise.search.many_axes.grid import ClockModel, SearchGrid
+from joulewise.search.objective import Objective, observe
 
 if TYPE_CHECKING:
-    from joulewise.search.one_axis.posterior import Draws
+    from numpy.typing import NDArray
 
 STEP: Final = "step"
-TOLERANCE: Final = 0.02
-_LOOK_S: Final = 10.0
-_LEAST_LOOK_S: Final = 2.0
-_STEPS: Final = 10  # in a look
-_PAYS: Final = 10  # times a look's time that a run takes, for looks to be worth it
-_FEWEST: Final = 2  # runs for a belief
-_SHOWN: Final = 400
-_TOO_SLOW: Final = 5.0  # how steeply a score rises where a time is ruled out
+TOLERANCE: Final = 0.02  # by default; at 1 % of noise, whole runs rarely resolve less
+_PROBE_S: Final = 10.0
+_LEAST_PROBE_S: Final = 2.0
+_LEAST_STEPS: Final = 10  # in a probe
+_LEAST_SPEED_UP: Final = 10  # of a probe over a whole run, for probes to be worth it
+_LEAST_RUNS: Final = 2  # for a posterior, the reference among them
+_MOST_SAMPLED: Final = 400  # points: sampling takes time by the cube of their number
+# The slope of a score, in logarithms, where the slowdown is too much. Chosen: steep enough that the
+# sampler stays away, and not a wall, which its surface could not follow.
+_SLOWDOWN_PENALTY: Final = 5.0
 
 
 @dataclass(frozen=True)
 class ManyAxesProblem:
-    places: Places
-    metrics: tuple[Metric, ...]
-    tolerance: float
-    view: View
-    max_power_w: float | None
-    seed: int
-    may_look: bool
+    """The settings to search; ``may_probe`` allows for probes beside whole runs."""
+
+    objective: Objective
+    grid: SearchGrid
+    may_probe: bool
 
     def __post_init__(self) -> None:
-        if not self.metrics:
-            raise UsageError("an adaptive search needs a metric", "say --by edp")
-        if not self.places.axes:
+        if not self.grid.axes:
             raise UsageError(
-                "there is one setting, and nothing to search", "give an axis more values"
+                "there is only one setting, and nothing to search", "give an axis more values"
             )
-        if not 0 < self.tolerance < 1:
-            raise UsageError(f"a tolerance of {self.tolerance:g}", "say --tolerance 1 for 1 %")
-        for metric in self.metrics:  # one that needs what is not known says so now
-            metric.score(1.0, 1.0, Reference(1.0, 1.0, self.max_power_w))
 
     @property
     def reference(self) -> Setting:
-        return self.places.points[self.places.reference]
+        return self.grid.points[self.grid.reference]
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE if self.objective.tolerance is None else self.objective.tolerance
 
 
 @dataclass(frozen=True)
 class ManyAxesState:
-    """Follows from the problem and the trials alone, in whatever order they came."""
+    """Everything derived from the trials so far; independent of their order."""
 
     problem: ManyAxesProblem
     trials: tuple[Trial, ...]
 
     @classmethod
     def of(cls, problem: ManyAxesProblem, trials: Iterable[Trial]) -> ManyAxesState:
-        numbers = problem.places.numbers
-        mine = (trial for trial in trials if trial.setting in numbers)
-        ordered = sorted(mine, key=lambda it: (it.block, numbers[it.setting], it.look_s or inf))
+        index = problem.grid.index
+        known = (trial for trial in trials if trial.setting in index)
+        ordered = sorted(known, key=lambda it: (it.block, index[it.setting], it.look_s or inf))
         return cls(problem, tuple(ordered))
 
     @cached_property
     def first(self) -> Trial | None:
-        """The whole run of the reference that says how to go on; None before it was made."""
-        return next((it for it in self._whole if it.setting == self.problem.reference), None)
+        """The first whole run of the reference; None before it was made."""
+        reference = self.problem.reference
+        return next((trial for trial in self._whole_runs if trial.setting == reference), None)
 
     @cached_property
-    def look_s(self) -> float | None:
-        """How long to look; None where only whole runs will do."""
-        return None if self.why_whole else self._look_s
+    def probe_s(self) -> float | None:
+        return None if self.why_whole else self._wanted_probe_s
 
     @cached_property
     def why_whole(self) -> str:
-        """Why looks will not do; empty where they will."""
+        """Why every setting takes a whole run; empty where probes will do."""
         first = self.first
-        if not self.problem.places.has_knobs:
-            return "no knob is among the axes"
-        if not self.problem.may_look:
-            return "only whole runs were asked for"
+        if not self.problem.grid.has_controls:
+            return "no limit or clock is among the axes"
+        if not self.problem.may_probe:
+            return "probes are turned off"
         if first is None or not first.time_s or STEP not in first.spans:
             return "the command marks no steps"
-        if not _LEAST_LOOK_S <= self._look_s <= first.time_s / _PAYS:
-            return "a look would take as long as a run"
+        if not _LEAST_PROBE_S <= self._wanted_probe_s <= first.time_s / _LEAST_SPEED_UP:
+            return "a probe would take as long as a run"
         return ""
 
     @property
-    def _look_s(self) -> float:
+    def _wanted_probe_s(self) -> float:
         first = self.first
         if first is None or not first.time_s or STEP not in first.spans:
             return 0.0
         step_s = first.time_s / max(first.spans[STEP].count, 1)
-        return float(round(max(min(_LOOK_S, first.time_s / _PAYS), _STEPS * step_s), 1))
+        wanted_s = min(_PROBE_S, first.time_s / _LEAST_SPEED_UP)
+        return float(round(max(wanted_s, _LEAST_STEPS * step_s), 1))
 
     @cached_property
-    def shut(self) -> frozenset[int]:
-        """Points that came to nothing, and in looks all of a work whose whole run did."""
-        places = self.problem.places
-        found = set()
+    def excluded(self) -> frozenset[int]:
+        """Points that failed or were stopped; with probes, all of a variant whose whole run did."""
+        grid = self.problem.grid
+        excluded = set()
         for trial in self.trials:
-            at = places.numbers[trial.setting]
-            if trial.state is TrialState.DONE or at == places.reference:
+            at = grid.index[trial.setting]
+            if trial.state is TrialState.DONE or at == grid.reference:
                 continue
-            found.add(at)
-            if self.look_s is not None and trial.look_s is None and trial.block < CONFIRMING:
-                found.update(np.flatnonzero(places.works == places.works[at]).tolist())
-        return frozenset(found - {places.reference})
+            excluded.add(at)
+            if self.probe_s is not None and trial.look_s is None and trial.block < CONFIRMING:
+                excluded.update(np.flatnonzero(grid.variants == grid.variants[at]).tolist())
+        return frozenset(excluded - {grid.reference})
 
     @cached_property
     def steps(self) -> dict[int, float]:
-        """Of each work that had a whole run, as many steps as it has."""
+        """The number of steps of each variant that had a whole run."""
+        grid = self.problem.grid
         return {
-            int(self.problem.places.works[self.problem.places.numbers[trial.setting]]): float(
-                trial.spans[STEP].count
-            )
-            for trial in self._whole
+            int(grid.variants[grid.index[trial.setting]]): float(trial.spans[STEP].count)
+            for trial in self._whole_runs
             if trial.state is TrialState.DONE and STEP in trial.spans
         }
 
-    def may_run(self, often: int, under_way: Sequence[Planned] = ()) -> list[int]:
-        """Points of which there were not as many runs or looks yet."""
-        numbers = self.problem.places.numbers
-        asked = (*(trial.planned for trial in self.trials), *under_way)
-        made = Counter(numbers[it.setting] for it in asked if it.look_s == self.look_s)
+    def candidates(self, most: int, under_way: Sequence[Planned] = ()) -> list[int]:
+        """Points that may be run and were run or probed less than ``most`` times."""
+        grid = self.problem.grid
+        planned = (*(trial.planned for trial in self.trials), *under_way)
+        counts = Counter(grid.index[it.setting] for it in planned if it.look_s == self.probe_s)
         return [
             at
-            for at in range(len(self.problem.places.points))
-            if at not in self.shut and at != self.problem.places.reference and made[at] < often
+            for at in range(len(grid.points))
+            if at not in self.excluded and at != grid.reference and counts[at] < most
         ]
 
     @property
-    def has_belief(self) -> bool:
-        return len(self.seen) >= _FEWEST and any(it.at == self._reference for it in self.seen)
+    def has_posterior(self) -> bool:
+        reference = self.problem.grid.reference
+        observations = self.observations
+        return len(observations) >= _LEAST_RUNS and any(it.at == reference for it in observations)
 
     @cached_property
-    def seen(self) -> tuple[Observation, ...]:
-        return tuple(self._seen())
+    def observations(self) -> tuple[Observation, ...]:
+        return tuple(self._observe())
 
     @cached_property
     def scores(self) -> dict[str, dict[int, float]]:
-        """Of each metric, what every point that was tried is believed to come to.
+        """By metric, the posterior mean of every point that was tried, for the sampler.
 
-        That is the logarithm of its ratio to the reference; what came to nothing is as bad as the
-        worst.
+        That is the logarithm of the score's ratio to the reference's. Excluded points are as bad as
+        the worst of the others.
         """
-        tried = list(dict.fromkeys((self._reference, *(it.at for it in self.seen))))
-        where = self._belief.where[tried]
-        time, power = self._belief.time.mean(where), self._belief.power.mean(where)
+        tried = list(
+            dict.fromkeys((self.problem.grid.reference, *(it.at for it in self.observations)))
+        )
+        coordinates = self._posterior.coordinates[tried]
+        time = self._posterior.time.mean(coordinates)
+        power = self._posterior.power.mean(coordinates)
         time_s, energy_j = np.exp(time), np.exp(time + power)
-        against = Reference(time_s[0], energy_j[0], self.problem.max_power_w)
-        found = {}
-        for metric in self.problem.metrics:
-            scores = np.log(np.broadcast_to(metric.rule(time_s, energy_j, against), time_s.shape))
+        reference = Reference(time_s[0], energy_j[0], self.problem.objective.max_power_w)
+        by_metric = {}
+        for metric in self.problem.objective.metrics:
+            values = np.broadcast_to(metric.rule(time_s, energy_j, reference), time_s.shape)
+            scores = np.log(values)
             scores = scores - scores[0]
             if metric.max_slowdown is not None:
-                beyond = np.maximum(time - time[0] - log(metric.max_slowdown), 0.0)
-                scores = scores + _TOO_SLOW * beyond
-            worst = dict.fromkeys(self.shut, float(scores.max()))
-            found[metric.name] = {**worst, **dict(zip(tried, scores.tolist(), strict=True))}
-        return found
+                excess = np.maximum(time - time[0] - log(metric.max_slowdown), 0.0)
+                scores = scores + _SLOWDOWN_PENALTY * excess
+            worst = dict.fromkeys(self.excluded, float(scores.max()))
+            by_metric[metric.name] = {**worst, **dict(zip(tried, scores.tolist(), strict=True))}
+        return by_metric
+
+    @property
+    def tolerance(self) -> float:
+        return self.problem.tolerance
 
     @cached_property
-    def judged(self) -> tuple[MetricJudgement, ...]:
-        return tuple(self._judge(metric) for metric in self.problem.metrics)
+    def judgements(self) -> tuple[MetricJudgement, ...]:
+        """The best of the points that were tried, by the posterior mean."""
+        judgements = []
+        tried = sorted({run.at for run in self.observations} - self.excluded)
+        for metric in self.problem.objective.metrics:
+            scores, within = self.scores[metric.name], self._within(metric, self.tolerance)
+            chosen = min(tried, key=lambda at, scores=scores: scores[at])  # type: ignore[misc]
+            probability = float(within[:, self._sampled.index(chosen)].mean())
+            judgements.append(MetricJudgement(metric, chosen, within, probability))
+        return tuple(judgements)
 
-    def probability(self, metric: Metric, chosen: int) -> float:
-        """That what was chosen, by whatever runs, is good enough by the runs known here."""
-        if chosen not in self._shown:
+    def probability(self, metric: Metric, chosen: int, tolerance: float) -> float:
+        if chosen not in self._sampled:
             return 0.0
-        within = self._judged_of(metric).within
-        return float(within[:, self._shown.index(chosen)].mean())
+        within = self._within(metric, tolerance)
+        return float(within[:, self._sampled.index(chosen)].mean())
 
     @property
     def noise(self) -> dict[str, float]:
-        """Of the time and of the power of a run, as a share."""
-        return {"time": self._belief.time.noise, "power": self._belief.power.noise}
-
-    @property
-    def _reference(self) -> int:
-        return self.problem.places.reference
+        time, power = self._posterior.time, self._posterior.power
+        return {"time": time.hyperparameters.noise, "power": power.hyperparameters.noise}
 
     @cached_property
-    def _whole(self) -> list[Trial]:
-        return [it for it in self.trials if it.look_s is None]
+    def _whole_runs(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.look_s is None]
 
     @cached_property
-    def _shown(self) -> list[int]:
-        """All points, or many of them evenly, with those that were tried."""
-        count = len(self.problem.places.points)
-        even = np.linspace(0, count - 1, min(count, _SHOWN)).round().astype(int).tolist()
-        return sorted({*even, self._reference, *(it.at for it in self.seen)})
+    def _sampled(self) -> list[int]:
+        """All points, or ``_MOST_SAMPLED`` of them evenly, with those that were tried."""
+        grid = self.problem.grid
+        count = len(grid.points)
+        even = np.linspace(0, count - 1, min(count, _MOST_SAMPLED)).round().astype(int).tolist()
+        return sorted({*even, grid.reference, *(run.at for run in self.observations)})
 
     @cached_property
-    def _belief(self) -> GaussianProcessPosterior:
-        places = self.problem.places
-        return GaussianProcessPosterior.after(
-            self.seen, places.coordinates, places.columns, Clock.of(places)
+    def _posterior(self) -> GaussianProcessPosterior:
+        grid = self.problem.grid
+        return GaussianProcessPosterior.fit(
+            self.observations, grid.coordinates, grid.columns, ClockModel.of(grid)
         )
 
     @cached_property
-    def _draws(self) -> Draws:
-        return self._belief.draws(self._belief.where[self._shown], self.problem.seed)
+    def _samples(self) -> PosteriorSamples:
+        coordinates = self._posterior.coordinates[self._sampled]
+        return self._posterior.sample(coordinates, self.problem.objective.seed)
 
-    def _judge(self, metric: Metric) -> MetricJudgement:
-        """The best on the mean of those that were tried; the truly best may be any."""
-        found, scores = self._judged_of(metric), self.scores[metric.name]
-        tried = {it.at for it in self.seen} - self.shut
-        chosen = min(sorted(tried), key=lambda at: scores[at])
-        probability = float(found.within[:, self._shown.index(chosen)].mean())
-        return MetricJudgement(metric, chosen, found.within, probability)
-
-    def _judged_of(self, metric: Metric) -> MetricJudgement:
-        problem = self.problem
-        columns = [column for column, at in enumerate(self._shown) if at not in self.shut]
+    def _within(self, metric: Metric, tolerance: float) -> NDArray[np.float64]:
+        """Whether each sampled point is good enough by each sample, for any point may be best."""
+        candidates = [column for column, at in enumerate(self._sampled) if at not in self.excluded]
         return judge(
-            self._draws,
+            self._samples,
             metric,
-            self._shown.index(self._reference),
-            columns,
-            problem.tolerance,
-            max_power_w=problem.max_power_w,
-        )
+            self._sampled.index(self.problem.grid.reference),
+            candidates,
+            tolerance,
+            max_power_w=self.problem.objective.max_power_w,
+        ).within
 
-    def _seen(self) -> Iterator[Observation]:
-        """Of one that was stopped, what it had taken: it would have been no less."""
-        places, view = self.problem.places, self.problem.view
-        counted = [
-            (trial, found)
-            for trial in self.trials
-            if trial.state in {TrialState.DONE, TrialState.STOPPED}
-            if (found := amount(trial, view))
-        ]
-        line = Line.around(counted, view)
-        for trial, found in counted:
-            energy = dict(line.energies(found)).get(view.boundary)
-            at = places.numbers[trial.setting]
-            work = int(places.works[at])
-            times = 1.0
+    def _observe(self) -> Iterator[Observation]:
+        """Runs that were stopped count with what they had taken: they would have taken more."""
+        grid = self.problem.grid
+        states = {TrialState.DONE, TrialState.STOPPED}
+        trials = [trial for trial in self.trials if trial.state in states]
+        for trial, time_s, energy_j in observe(trials, self.problem.objective.view):
+            at = grid.index[trial.setting]
+            variant = int(grid.variants[at])
+            factor = 1.0  # from the steps of a probe to those of a whole run
             if trial.look_s is not None:
-                looked = trial.spans.get(STEP)
-                times = self.steps.get(work, 0.0) / looked.count if looked else 0.0
-            if energy is None or energy.value <= 0 or found.time_s <= 0 or times <= 0:
-                continue
-            yield Observation(
-                at,
-                work,
-                trial.block,
-                trial.gpu,
-                trial.look_s is not None,
-                log(found.time_s * times),
-                log(energy.value / found.time_s),
-            )
+                steps = trial.spans.get(STEP)
+                factor = self.steps.get(variant, 0.0) / steps.count if steps else 0.0
+            if factor > 0:
+                yield Observation(
+                    at,
+                    variant,
+                    trial.block,
+                    trial.gpu,
+                    trial.look_s is not None,
+                    log(time_s * factor),
+                    log(energy_j / time_s),
+                )

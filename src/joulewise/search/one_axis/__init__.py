@@ -1,8 +1,8 @@
-"""Search over one power limit or clock: particles of a physical model of the board.
+"""Search over one power limit or clock: adaptive importance sampling of a physical model.
 
-- ``problem``: the objective, and everything derived from the trials so far
-- ``physics_prior``: energy and time of a step over the limit, for given parameters
-- ``posterior``: the particles that explain the trials
-- ``acquisition``: which setting to try next
+- ``physics_prior``: time and power of a run over the setting, for given parameters
+- ``posterior``: samples of both, given the runs so far
+- ``problem``: the settings, and everything derived from the trials so far
+- ``acquisition``: which setting to run next
 - ``adaptive``: the strategy that a sweep asks
 """

@@ -1,90 +1,47 @@
-"""Which setting is good enough by a metric and how surely, and which run would tell most."""
+"""Which setting to run next: the one that is expected to make the choice most certain."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from joulewise.metrics.metric import Metric, Reference
-from joulewise.search.one_axis.posterior import Draws
+from joulewise.search.decision import MetricJudgement, PosteriorSamples
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-_WORST: Final = 0.2  # beyond it a loss is a loss
+# Simulated outcomes of a run, over which the gain is averaged. Chosen: the time to ask, some 10 ms,
+# is in proportion to it, and the settings that compete differ little in gain.
 _OUTCOMES: Final = 16
-_AHEAD: Final = 2.0  # runs that are looked ahead: what one alone would change is mostly nothing
+# How many runs of a setting are looked ahead: what a single one would change is mostly nothing.
+_RUNS_AHEAD: Final = 2.0
 
 
-@dataclass(frozen=True)
-class MetricJudgement:
-    """By one metric: the setting to choose, and for each world and setting if it is good enough."""
+def next_by_information_gain(
+    samples: PosteriorSamples, judgements: Sequence[MetricJudgement], candidates: Sequence[int]
+) -> int:
+    """The candidate whose next run raises the expected probability of a correct choice most.
 
-    metric: Metric
-    chosen: int
-    within: Array
-    probability: float
-
-
-def judge(
-    draws: Draws,
-    metric: Metric,
-    reference: int,
-    open_to: Sequence[int],
-    tolerance: float,
-    *,
-    max_power_w: float | None = None,
-) -> MetricJudgement:
-    """Good enough is a score at most ``tolerance`` above that of the best that is ``open_to`` us.
-
-    A time that the metric rules out may be exceeded by the tolerance, too.
+    A knowledge-gradient acquisition. The run is simulated: its outcome is that of some posterior
+    samples plus noise. Given an outcome, all samples are weighted by their likelihood, and the best
+    choice by these weights is as probable as its weighted mean of ``within``.
     """
-    time_s = np.exp(draws.time)
-    energy_j = time_s * np.exp(draws.power)
-    here = slice(reference, reference + 1)
-    against = Reference(time_s[:, here], energy_j[:, here], max_power_w)
-    scores = np.broadcast_to(metric.rule(time_s, energy_j, against), time_s.shape)
-    limit = np.inf if metric.max_slowdown is None else metric.max_slowdown * against.time_s
-    chosen_from = np.zeros(time_s.shape[1], dtype=bool)
-    chosen_from[list(open_to)] = True
-    best = np.where(chosen_from & (time_s <= limit), scores, np.inf).min(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        loss = np.where(time_s <= limit * (1 + tolerance), scores / best - 1, np.inf)
-    loss = np.where(np.isnan(loss) | ~chosen_from, np.inf, loss)
-    within = (loss <= tolerance).astype(float)
-    chosen = _choice(
-        within.mean(axis=0), np.minimum(loss, _WORST).mean(axis=0), reference, tolerance
+    noise = np.random.default_rng(0).standard_normal((2, _OUTCOMES)) / np.sqrt(_RUNS_AHEAD)
+    outcomes = np.linspace(0, len(samples.log_time) - 1, _OUTCOMES).astype(int)
+    # In units of the noise of a run, so that likelihoods are those of standard normal numbers.
+    scaled = np.stack(
+        [
+            samples.log_time / np.median(samples.time_noise),
+            samples.log_power / np.median(samples.power_noise),
+        ]
     )
-    return MetricJudgement(metric, chosen, within, float(within[:, chosen].mean()))
-
-
-def most_telling(draws: Draws, judged: Sequence[MetricJudgement], may_run: Sequence[int]) -> int:
-    """The setting whose next run will, on the mean over its outcomes, make us surest."""
-    noise = np.random.default_rng(0).standard_normal((2, _OUTCOMES)) / np.sqrt(_AHEAD)
-    outcomes = np.linspace(0, len(draws.time) - 1, _OUTCOMES).astype(int)
-    both = np.stack(
-        [draws.time / np.median(draws.time_noise), draws.power / np.median(draws.power_noise)]
-    )
-    both -= both.mean(axis=1, keepdims=True)
+    scaled -= scaled.mean(axis=1, keepdims=True)
     gains = []
-    for at in may_run:
-        worlds = both[:, :, at]
-        comes_to = worlds[:, outcomes] + noise
-        explains = comes_to.T @ worlds - 0.5 * (worlds**2).sum(axis=0)
-        weights = np.exp(_AHEAD * (explains - explains.max(axis=1, keepdims=True)))
-        surest = sum((weights @ each.within).max(axis=1) for each in judged)
-        gains.append((surest / weights.sum(axis=1)).mean())
-    return may_run[int(np.argmax(gains))]
-
-
-def _choice(probability: Array, loss: Array, reference: int, tolerance: float) -> int:
-    """Of the likeliest to do, the one that loses least; what is set already if it does."""
-    least = np.where(probability >= probability.max(), loss, np.inf)
-    if least[reference] <= least.min() + tolerance / 10:
-        return reference
-    return int(np.argmin(least))
+    for candidate in candidates:
+        expected = scaled[:, :, candidate]
+        simulated = expected[:, outcomes] + noise
+        log_likelihood = simulated.T @ expected - 0.5 * (expected**2).sum(axis=0)
+        most = log_likelihood.max(axis=1, keepdims=True)
+        weights = np.exp(_RUNS_AHEAD * (log_likelihood - most))
+        correct = sum((weights @ judgement.within).max(axis=1) for judgement in judgements)
+        gains.append((correct / weights.sum(axis=1)).mean())
+    return candidates[int(np.argmax(gains))]

@@ -1,14 +1,10 @@
-"""What the runs so far say about time and power at every setting, as draws from what may be true.
+"""The posterior of time and power at every setting, given the runs so far, as samples.
 
-Logarithms of time and of power are each a curve of physics, plus a smooth departure from it, plus
-the noise of a run, plus a level. Which curve, how large departure and noise are: all of it is
-weighed by how well it explains the runs (importance sampling, drawn ever closer to what explains
-them); level and departure are Gaussian, and drawn exactly (Matheron's rule).
-
-Worlds that may be, drawn ever closer to those that explain the runs.
-
-Each weighs by how well it explains them, over how densely worlds were drawn where it is (the
-balance heuristic of importance sampling), so that it does not matter where they were drawn.
+The logarithms of time and of power are each a curve of the physical model, plus a smooth departure
+from it (a Gaussian process), plus a level, plus the noise of a run. The parameters of the curve,
+and the sizes of departure and noise, are sampled by adaptive importance sampling (Cappé et al.,
+"Population Monte Carlo", 2004) with the balance heuristic (Veach and Guibas, 1995). Level and
+departure are Gaussian, and are sampled exactly (Matheron's rule; Wilson et al., 2020).
 """
 
 from __future__ import annotations
@@ -19,261 +15,281 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from joulewise.search.one_axis.physics_prior import DIMENSIONS, curves, spread
+from joulewise.search.decision import PosteriorSamples
+from joulewise.search.one_axis.physics_prior import DIMENSIONS, log_curves, sobol_points
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
-    Whole = NDArray[np.int64]
+    Indices = NDArray[np.int64]
 
-_ENOUGH: Final = 30.0  # worlds that weigh, for the next ones to be drawn around them
+# Counts of samples and particles. 1000 samples, or twice as many particles, choose no better
+# setting (docs/explanation/adaptive.md, "What was tried"), and take twice as long.
+SAMPLES: Final = 400
+_PRIOR_PARTICLES: Final = 1024
+_PROPOSAL_PARTICLES: Final = (512, 512)
+# The effective sample size below which the weights are flattened before the next proposal is
+# fitted to them. Chosen: 8 dimensions need a few particles each for a covariance.
+_LEAST_EFFECTIVE: Final = 30.0
+_COOLING: Final = 0.8  # factor of the exponent of the weights, for each flattening
+_LEAST_EXPONENT: Final = 0.01  # the weights are then those of the prior, all but equal
+_PROPOSAL_VARIANCE: Final = 0.01  # added in each dimension, so that no proposal collapses
+
+# Standard deviations between runs, as shares, among which the data decide; log-normal about 1 %,
+# which is usual of training runs.
+_NOISE: Final = np.array([0.002, 0.004, 0.007, 0.01, 0.014, 0.02, 0.03, 0.045, 0.07])
+_NOISE_MEDIAN: Final = 0.01
+# Sizes of the departure from the model, as shares, among which the data decide. Half as large
+# again, a third smaller, or five sizes choose no better (docs/explanation/adaptive.md).
+_DEPARTURE: Final = np.array([0.002, 0.006, 0.02])
+# Correlation length of the departure, in logarithms of the setting. 0.13 and 0.3 choose worse.
+_LENGTH: Final = 0.2
+_LEVEL: Final = 0.5  # prior standard deviation of the level: the runs alone determine it
+_BOARD: Final = 0.03  # standard deviation between boards of one kind, as a share
+_UNLOCKED: Final = 1.02  # position of an unlocked clock: just above the highest candidate
+_JITTER: Final = 1e-9  # added to a covariance, so that rounding leaves it positive definite
+
+
+class Observations(NamedTuple):
+    """Runs: the index of the setting, the number of the board, logarithms of time and power."""
+
+    at: Indices
+    board: Indices
+    log_time: Array
+    log_power: Array
+
+
+@dataclass(frozen=True)
+class GaussianProposal:
+    """A Gaussian over the parameters, from which ``count`` particles are drawn."""
+
+    count: int
+    mean: Array
+    cholesky: Array
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        noise = rng.standard_normal((self.count, DIMENSIONS))
+        return np.asarray(self.mean + noise @ self.cholesky.T)
+
+    def log_density(self, points: Array) -> Array:
+        """Log of the expected number of its particles at points, over the prior's density."""
+        off = np.linalg.solve(self.cholesky, (points - self.mean).T)
+        scale = np.log(self.count) - np.log(np.diag(self.cholesky)).sum()
+        return np.asarray(scale - 0.5 * (off**2).sum(axis=0) + 0.5 * (points**2).sum(axis=1))
 
 
 @dataclass(frozen=True)
 class Particles:
-    """Points, their curves, how they fit the runs, and how many were drawn where they are.
+    """Parameters of the model, weighted by their likelihood.
 
-    ``fits`` are of time and of power, a row for each kind of departure and noise; ``fit`` is of
-    both, by whatever kind.
+    ``log_likelihoods`` are of the curves of time and of power, a row for each pair of departure and
+    noise; ``log_likelihood`` is that of both, summed over the rows. ``log_density`` is that of all
+    proposals together, over the prior's: the weight is likelihood over density, wherever a particle
+    came from (the balance heuristic).
     """
 
     points: Array
-    time: Array
-    power: Array
-    fits: tuple[Array, Array]
-    fit: Array
-    per_prior: Array
+    log_time: Array
+    log_power: Array
+    log_likelihoods: tuple[Array, Array]
+    log_likelihood: Array
+    log_density: Array
 
-    @classmethod
-    def of(
-        cls, points: Array, curves: tuple[Array, Array], fits: tuple[Array, Array], per_prior: Array
-    ) -> Particles:
-        return cls(points, *curves, fits, _total(fits[0]) + _total(fits[1]), per_prior)
+    def reweight(self, proposal: GaussianProposal) -> Particles:
+        """Count a further proposal among those that the particles may come from."""
+        density = np.logaddexp(self.log_density, proposal.log_density(self.points))
+        return replace(self, log_density=density)
 
-    @property
-    def _weights(self) -> Array:
-        return self.fit - self.per_prior
+    def concatenate(self, other: Particles) -> Particles:
+        def join(name: str) -> Array:
+            return np.concatenate([getattr(self, name), getattr(other, name)])
 
-    def pick(self, shares: Array) -> Whole:
-        heaped = np.cumsum(_normal(self._weights))
-        return np.minimum(np.searchsorted(heaped, shares), len(heaped) - 1)
-
-    def around(self, count: int) -> Around:
-        """Where the weight is; flattened as long as that is on too few of them."""
-        cold = self._weights
-        heat, weights = 1.0, _normal(cold)
-        while 1 / (weights**2).sum() < _ENOUGH and heat > 0.01:
-            heat *= 0.8
-            weights = _normal(heat * cold)
-        middle = weights @ self.points
-        off = self.points - middle
-        shape = (weights[:, None] * off).T @ off + 0.01 * np.eye(DIMENSIONS)
-        return Around(count, middle, np.linalg.cholesky(shape))
-
-    def met_by(self, around: Around) -> Particles:
-        per_prior = np.logaddexp(self.per_prior, around.per_prior(self.points))
-        return replace(self, per_prior=per_prior)
-
-    def and_also(self, more: Particles) -> Particles:
+        pairs = zip(self.log_likelihoods, other.log_likelihoods, strict=True)
+        time, power = (np.concatenate(pair, axis=1) for pair in pairs)
+        names = "points", "log_time", "log_power", "log_likelihood", "log_density"
         return Particles(
-            np.concatenate([self.points, more.points]),
-            np.concatenate([self.time, more.time]),
-            np.concatenate([self.power, more.power]),
-            (
-                np.concatenate([self.fits[0], more.fits[0]], axis=1),
-                np.concatenate([self.fits[1], more.fits[1]], axis=1),
-            ),
-            np.concatenate([self.fit, more.fit]),
-            np.concatenate([self.per_prior, more.per_prior]),
+            **{name: join(name) for name in names},
+            log_likelihoods=(time, power),
         )
 
+    def resample(self, quantiles: Array) -> Indices:
+        """Indices of particles at these quantiles of the weights (systematic resampling)."""
+        cumulative = np.cumsum(_normalise(self._log_weights))
+        return np.minimum(np.searchsorted(cumulative, quantiles), len(cumulative) - 1)
 
-@dataclass(frozen=True)
-class Around:
-    """A Gaussian from which more worlds are drawn."""
+    def fit_proposal(self, count: int) -> GaussianProposal:
+        """A Gaussian with the moments of the particles, flattened while few of them have weight."""
+        exponent, weights = 1.0, _normalise(self._log_weights)
+        while 1 / (weights**2).sum() < _LEAST_EFFECTIVE and exponent > _LEAST_EXPONENT:
+            exponent *= _COOLING
+            weights = _normalise(exponent * self._log_weights)
+        mean = weights @ self.points
+        off = self.points - mean
+        covariance = (weights[:, None] * off).T @ off + _PROPOSAL_VARIANCE * np.eye(DIMENSIONS)
+        return GaussianProposal(count, mean, np.linalg.cholesky(covariance))
 
-    count: int
-    middle: Array
-    root: Array
-
-    def draw(self, rng: np.random.Generator) -> Array:
-        return np.asarray(self.middle + rng.standard_normal((self.count, DIMENSIONS)) @ self.root.T)
-
-    def per_prior(self, points: Array) -> Array:
-        """Logarithm of how many of its worlds there are at the points, over the prior's density."""
-        off = np.linalg.solve(self.root, (points - self.middle).T)
-        scale = np.log(self.count) - np.log(np.diag(self.root)).sum()
-        return np.asarray(scale - 0.5 * (off**2).sum(axis=0) + 0.5 * (points**2).sum(axis=1))
-
-
-def _normal(logarithms: Array) -> Array:
-    weights = np.exp(logarithms - logarithms.max())
-    return np.asarray(weights / weights.sum())
-
-
-def _total(fits: Array) -> Array:
-    most = fits.max(axis=0)
-    return np.asarray(most + np.log(np.exp(fits - most).sum(axis=0)))
-
-
-DRAWS: Final = 400
-_FIRST: Final = 1024
-_MORE: Final = (512, 512)
-
-_NOISE: Final = np.array([0.002, 0.004, 0.007, 0.01, 0.014, 0.02, 0.03, 0.045, 0.07])
-_NOISE_USUAL: Final = 0.01
-_DEPARTURE: Final = np.array([0.002, 0.006, 0.02])
-_SMOOTH: Final = 0.2  # over how much of a logarithm of the setting a departure stays alike
-_LEVEL: Final = 0.5
-_BOARD: Final = 0.03  # by how much boards of one kind differ
-_FREE: Final = 1.02  # where a clock that is left alone is put among those that are locked
-_JITTER: Final = 1e-9
-
-
-class Observations(NamedTuple):
-    """Runs: where each was (an index), on which board (a number), logarithms of time and power."""
-
-    at: Whole
-    board: Whole
-    time: Array
-    power: Array
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Rows are worlds that may be, columns settings; logarithms of s and W, noise of each world."""
-
-    time: Array
-    power: Array
-    time_noise: Array
-    power_noise: Array
+    @property
+    def _log_weights(self) -> Array:
+        return self.log_likelihood - self.log_density
 
 
 @dataclass(frozen=True)
 class ParticlePosterior:
-    """``where`` has the settings relative to the reference, which is number ``reference``."""
+    """Samples curves of time and power over the settings, given some runs.
+
+    ``positions`` are the settings relative to the reference, whose index is ``reference``.
+    """
 
     axis: str
-    where: tuple[float, ...]
+    positions: tuple[float, ...]
     reference: int
     seed: int = 0
 
-    def after(self, seen: Observations) -> Draws:
+    def sample(self, runs: Observations) -> PosteriorSamples:
         rng = np.random.default_rng((self.seed, 1))
-        explained = _Explained.by(self._departures, seen)
-        middles = seen.time.mean(), seen.power.mean()
-        worlds = self._worlds(seen, explained, middles)
-        picked = worlds.pick((np.arange(DRAWS) + rng.random()) / DRAWS)
-        columns = (worlds.time, seen.time), (worlds.power, seen.power)
-        both = zip(columns, middles, worlds.fits, self._wander, strict=True)
-        found = []
-        for (bank, values), middle, fits, wander in both:
-            kind = _drawn(fits[:, picked], rng)
-            drawn = explained.draw(bank[picked], values - middle, kind, wander, rng)
-            found.append((middle + drawn, np.tile(_NOISE, len(_DEPARTURE))[kind]))
-        (time, time_noise), (power, power_noise) = found
-        return Draws(time, power, time_noise, power_noise)
+        likelihood = _RunLikelihood.of(self._departure_covariance, runs)
+        levels = runs.log_time.mean(), runs.log_power.mean()
+        particles = self._particles(runs, likelihood, levels)
+        picked = particles.resample((np.arange(SAMPLES) + rng.random()) / SAMPLES)
+        curves = (particles.log_time, runs.log_time), (particles.log_power, runs.log_power)
+        quantities = zip(
+            curves, levels, particles.log_likelihoods, self._prior_departures, strict=True
+        )
+        sampled = []
+        for (bank, values), level, log_likelihoods, departures in quantities:
+            kind = _draw_rows(log_likelihoods[:, picked], rng)
+            drawn = likelihood.draw(bank[picked], values - level, kind, departures, rng)
+            sampled.append((level + drawn, np.tile(_NOISE, len(_DEPARTURE))[kind]))
+        (time, time_noise), (power, power_noise) = sampled
+        return PosteriorSamples(time, power, time_noise, power_noise)
 
     @cached_property
-    def _departures(self) -> Array:
-        """How alike the departures at two settings are, for an amplitude of 1.
+    def _departure_covariance(self) -> Array:
+        """Covariance of the departures at two settings, for a size of 1 (Matérn 5/2 kernel).
 
         They are larger and change faster far below the reference, where boards meet their floors.
         """
-        far = np.log(np.where(np.isinf(self.where), _FREE, self.where))
-        apart = np.sqrt(5) * np.abs(far[:, None] - far) / _SMOOTH
-        size = 0.5 + 1.5 * np.abs(far)
-        return np.asarray((1 + apart + apart**2 / 3) * np.exp(-apart) * size[:, None] * size)
+        log_position = np.log(np.where(np.isinf(self.positions), _UNLOCKED, self.positions))
+        distance = np.sqrt(5) * np.abs(log_position[:, None] - log_position) / _LENGTH
+        scale = 0.5 + 1.5 * np.abs(log_position)
+        kernel = (1 + distance + distance**2 / 3) * np.exp(-distance)
+        return np.asarray(kernel * scale[:, None] * scale)
 
     @cached_property
-    def _wander(self) -> Array:
-        """Departures of time and of power before any run, of an amplitude of 1."""
-        shape = 2, DRAWS, len(self.where)
+    def _prior_departures(self) -> Array:
+        """Samples of the departures of time and of power before any run, of a size of 1."""
+        shape = 2, SAMPLES, len(self.positions)
         noise = np.random.default_rng((self.seed, 2)).standard_normal(shape)
-        root = np.linalg.cholesky(self._departures + _JITTER * np.eye(len(self.where)))
-        return np.asarray(noise @ root.T)
+        covariance = self._departure_covariance + _JITTER * np.eye(len(self.positions))
+        return np.asarray(noise @ np.linalg.cholesky(covariance).T)
 
     def _curves(self, points: Array) -> tuple[Array, Array]:
-        time, power = curves(self.axis, np.asarray(self.where), points)
-        here = slice(self.reference, self.reference + 1)
-        return time - time[:, here], power - power[:, here]
+        """Log of time and power over those of the reference."""
+        time, power = log_curves(self.axis, np.asarray(self.positions), points)
+        column = slice(self.reference, self.reference + 1)
+        return time - time[:, column], power - power[:, column]
 
     @cached_property
-    def _first(self) -> tuple[Array, Array]:
-        return self._curves(spread(_FIRST))
+    def _prior_curves(self) -> tuple[Array, Array]:
+        return self._curves(sobol_points(_PRIOR_PARTICLES))
 
-    def _worlds(
-        self, seen: Observations, explained: _Explained, middles: tuple[float, float]
+    def _particles(
+        self, runs: Observations, likelihood: _RunLikelihood, levels: tuple[float, float]
     ) -> Particles:
-        def made(points: Array, curves: tuple[Array, Array], per_prior: Array) -> Particles:
-            fits = (
-                explained.fit(curves[0], seen.time - middles[0]),
-                explained.fit(curves[1], seen.power - middles[1]),
-            )
-            return Particles.of(points, curves, fits, per_prior)
+        """Particles of the prior, and of proposals that are fitted to the particles before them."""
 
-        worlds = made(spread(_FIRST), self._first, np.full(_FIRST, np.log(_FIRST)))
-        around: list[Around] = []
-        for count in _MORE:
-            around.append(worlds.around(count))
-            points = around[-1].draw(np.random.default_rng((self.seed, 3, len(around))))
-            per_prior = np.full(count, np.log(_FIRST))
-            for one in around:
-                per_prior = np.logaddexp(per_prior, one.per_prior(points))
-            worlds = worlds.met_by(around[-1])
-            worlds = worlds.and_also(made(points, self._curves(points), per_prior))
-        return worlds
+        def weigh(points: Array, curves: tuple[Array, Array], log_density: Array) -> Particles:
+            log_likelihoods = (
+                likelihood.evaluate(curves[0], runs.log_time - levels[0]),
+                likelihood.evaluate(curves[1], runs.log_power - levels[1]),
+            )
+            total = _log_sum(log_likelihoods[0]) + _log_sum(log_likelihoods[1])
+            return Particles(points, *curves, log_likelihoods, total, log_density)
+
+        prior = np.log(_PRIOR_PARTICLES)
+        particles = weigh(
+            sobol_points(_PRIOR_PARTICLES), self._prior_curves, np.full(_PRIOR_PARTICLES, prior)
+        )
+        proposals: list[GaussianProposal] = []
+        for count in _PROPOSAL_PARTICLES:
+            proposals.append(particles.fit_proposal(count))
+            points = proposals[-1].draw(np.random.default_rng((self.seed, 3, len(proposals))))
+            log_density = np.full(count, prior)
+            for proposal in proposals:
+                log_density = np.logaddexp(log_density, proposal.log_density(points))
+            particles = particles.reweight(proposals[-1])
+            particles = particles.concatenate(weigh(points, self._curves(points), log_density))
+        return particles
 
 
 @dataclass(frozen=True)
-class _Explained:
-    """The Gaussian part, for each departure's size: eigenvectors, and 1 over variances by noise."""
+class _RunLikelihood:
+    """The Gaussian part of the model: departure, level, board and noise.
 
-    at: Whole
-    alike: Array
+    For each size of the departure, ``parts`` has the eigenvectors of the covariance of the runs,
+    and one over its eigenvalues, a row for each size of the noise.
+    """
+
+    at: Indices
+    covariance: Array
     parts: tuple[tuple[Array, Array], ...]
 
     @classmethod
-    def by(cls, departures: Array, seen: Observations) -> _Explained:
-        among = departures[np.ix_(seen.at, seen.at)]
-        level = _LEVEL**2 + _BOARD**2 * (seen.board[:, None] == seen.board)
+    def of(cls, departures: Array, runs: Observations) -> _RunLikelihood:
+        among = departures[np.ix_(runs.at, runs.at)]
+        level = _LEVEL**2 + _BOARD**2 * (runs.board[:, None] == runs.board)
         parts = []
         for size in _DEPARTURE:
             values, vectors = np.linalg.eigh(size**2 * among + level)
             parts.append((vectors, 1 / (np.maximum(values, 0) + _NOISE[:, None] ** 2)))
-        return cls(seen.at, departures[seen.at], tuple(parts))
+        return cls(runs.at, departures[runs.at], tuple(parts))
 
-    def fit(self, bank: Array, values: Array) -> Array:
-        """Log-likelihood of each curve of the bank, by departure and noise (rows)."""
-        off = (values - bank[:, self.at]).T
-        usual = -0.5 * np.log(_NOISE / _NOISE_USUAL) ** 2
+    def evaluate(self, bank: Array, values: Array) -> Array:
+        """Log-likelihood of each curve of the bank (columns), by departure and noise (rows)."""
+        residuals = (values - bank[:, self.at]).T
+        log_prior = -0.5 * np.log(_NOISE / _NOISE_MEDIAN) ** 2
         rows = [
-            (usual + 0.5 * np.log(sharp).sum(axis=1))[:, None]
-            - 0.5 * sharp @ (vectors.T @ off) ** 2
-            for vectors, sharp in self.parts
+            (log_prior + 0.5 * np.log(precision).sum(axis=1))[:, None]
+            - 0.5 * precision @ (vectors.T @ residuals) ** 2
+            for vectors, precision in self.parts
         ]
         return np.concatenate(rows)
 
     def draw(
-        self, bank: Array, values: Array, kind: Whole, wander: Array, rng: np.random.Generator
+        self, bank: Array, values: Array, kind: Indices, departures: Array, rng: np.random.Generator
     ) -> Array:
-        """Curves with their level and departure, given the runs; one for each row of the bank."""
+        """Curves with level and departure given the runs, one for each row of the bank.
+
+        Matheron's rule: draw all of it from the prior, and correct it by the runs' residuals.
+        ``kind`` is the row of :meth:`evaluate` that says how large departure and noise are.
+        """
         size, noise = kind // len(_NOISE), kind % len(_NOISE)
         level = _LEVEL * rng.standard_normal((len(bank), 1))
-        drawn = bank + level + _DEPARTURE[size][:, None] * wander
-        off = _NOISE[noise][:, None] * rng.standard_normal((len(bank), len(values)))
-        missing = values - drawn[:, self.at] - off
-        for number, (vectors, sharp) in enumerate(self.parts):
+        drawn = bank + level + _DEPARTURE[size][:, None] * departures
+        run_noise = _NOISE[noise][:, None] * rng.standard_normal((len(bank), len(values)))
+        residuals = values - drawn[:, self.at] - run_noise
+        for number, (vectors, precision) in enumerate(self.parts):
             rows = np.flatnonzero(size == number)
-            pull = ((missing[rows] @ vectors) * sharp[noise[rows]]) @ vectors.T
-            departed = _DEPARTURE[number] ** 2 * (pull @ self.alike)
-            drawn[rows] += departed + _LEVEL**2 * pull.sum(axis=1, keepdims=True)
+            solved = ((residuals[rows] @ vectors) * precision[noise[rows]]) @ vectors.T
+            departure = _DEPARTURE[number] ** 2 * (solved @ self.covariance)
+            drawn[rows] += departure + _LEVEL**2 * solved.sum(axis=1, keepdims=True)
         return np.asarray(drawn)
 
 
-def _drawn(fits: Array, rng: np.random.Generator) -> Whole:
+def _normalise(log_weights: Array) -> Array:
+    weights = np.exp(log_weights - log_weights.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _log_sum(rows: Array) -> Array:
+    """Log of the sum of exponentials of each column."""
+    most = rows.max(axis=0)
+    return np.asarray(most + np.log(np.exp(rows - most).sum(axis=0)))
+
+
+def _draw_rows(log_weights: Array, rng: np.random.Generator) -> Indices:
     """For each column one of its rows, by its weight."""
-    heaped = np.cumsum(np.exp(fits - fits.max(axis=0)), axis=0)
-    below = heaped < rng.random(fits.shape[1]) * heaped[-1]
-    return np.asarray(np.minimum(below.sum(axis=0), len(fits) - 1))
+    cumulative = np.cumsum(np.exp(log_weights - log_weights.max(axis=0)), axis=0)
+    below = cumulative < rng.random(log_weights.shape[1]) * cumulative[-1]
+    return np.asarray(np.minimum(below.sum(axis=0), len(log_weights) - 1))

@@ -1,7 +1,8 @@
 """Where the runs of a sweep are made.
 
-- ``runner``: what a sweep asks of any of them
-- ``local``: on the GPUs of this machine; ``child_run`` starts one run, ``early_stop`` ends it
+- ``runner``: the interface, and the GPUs that each run has for itself
+- ``local``: on this machine; ``child_run`` starts a run, ``early_stop`` says when to end it early,
+  ``cool_down`` waits between runs
 - ``on_ray``: on the nodes of a Ray cluster
 - ``virtual``, ``virtual_record``: simulated, in virtual time
 """

@@ -1,9 +1,4 @@
-"""One ``joulewise run`` of a sweep, in a process of its own that ends when the sweep does.
-
-Waiting between runs, so that one does not warm up the next.
-
-How warm GPUs are between runs.
-"""
+"""One ``joulewise run`` of a sweep, in a process of its own that ends when the sweep does."""
 
 from __future__ import annotations
 
@@ -25,13 +20,17 @@ from joulewise.data import RunResult
 from joulewise.data.contract import from_json
 from joulewise.data.sweeps import Setting, knob_option
 from joulewise.errors import JoulewiseError
-from joulewise.session.terminate import COMMAND_ID, Ending
+from joulewise.session.terminate import COMMAND_ID, RUN_ID, Ending
+from joulewise.store.runs import new_id
 
+# How long a command that was asked to end may take, its controls restored and its result written.
+# Chosen: with twice as long, a sweep that is interrupted waits up to a minute for each command.
 GRACE_S: Final = 30.0
-"""So long may a command that was told to end take, with its knobs put back and its result told."""
 
+# Exit statuses with which joulewise itself refuses: wrong usage, and those of env(1) for a command
+# that could not be measured, executed or found.
 _REFUSED: Final = {2, 125, 126, 127}
-_SAYS: Final = "joulewise: "
+_ERROR_PREFIX: Final = "joulewise: "
 _TAIL_LINES: Final = 20
 _TAIL_B: Final = 16384
 # Not ``-m``: that would look for every module in the user's working directory first.
@@ -44,16 +43,23 @@ _MAIN: Final = (
 
 
 def knob_options(setting: Setting, gpus: Sequence[int], *, force: bool) -> list[str]:
-    """As ``joulewise run`` takes them; a knob that is to be left alone is not among them."""
-    turned = {name: value for name, value in setting.knobs.items() if value is not None}
-    options = [f"{knob_option(name)}={value:g}" for name, value in turned.items()]
-    if gpus and turned:
+    """Write the controls of a setting as options of ``joulewise run``.
+
+    Controls that the setting leaves alone (None) are left out.
+    """
+    controls = {name: value for name, value in setting.knobs.items() if value is not None}
+    options = [f"{knob_option(name)}={value:g}" for name, value in controls.items()]
+    if gpus and controls:
         options.append(f"--gpu={','.join(map(str, gpus))}")
-    return [*options, *(["--force"] if force and turned else [])]
+    return [*options, *(["--force"] if force and controls else [])]
 
 
 class MeasuredRun:
-    """A run that goes on; what it says is in the log. Its knobs go back however it ends."""
+    """A ``joulewise run`` in progress; its output is appended to ``log``.
+
+    ``run`` is the directory that it will make in the store: its id is handed to the child, so that
+    the run can be followed while it is recorded. Controls are restored however the child ends.
+    """
 
     def __init__(
         self,
@@ -65,6 +71,7 @@ class MeasuredRun:
         environ: Mapping[str, str],
         cwd: str | None = None,
     ) -> None:
+        self.run = store.absolute() / new_id()
         self._log = log
         self._token = f"{os.getpid()}-{uuid4().hex}"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +90,7 @@ class MeasuredRun:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**environ, COMMAND_ID: self._token},
+                env={**environ, COMMAND_ID: self._token, RUN_ID: self.run.name},
                 cwd=cwd,
                 # What a terminal sends goes to the sweep, which ends this in its own time.
                 start_new_session=True,
@@ -102,16 +109,15 @@ class MeasuredRun:
         self._scratch.cleanup()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Its exit status, or None where it goes on after all that time."""
+        """Wait for the exit status; None where the child still runs after ``timeout_s``."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout_s)
         return None
 
     def end(self, grace_s: float = GRACE_S) -> None:
-        """Ask the command to end, and all that it started; after the grace, kill them.
+        """Ask the command and all processes that it started to end; kill them after ``grace_s``.
 
-        What is left of a command that was ended would go on beside the next run, and be in its
-        figures.
+        Processes that are left would run beside the next run, and be measured with it.
         """
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
@@ -121,7 +127,11 @@ class MeasuredRun:
             Ending(self._token).end(grace_s)
 
     def result(self) -> RunResult:
-        """What it came to, once it has ended."""
+        """Return the result of the ended run.
+
+        Raises:
+            JoulewiseError: there is none, with the reason that joulewise gave, if it gave one.
+        """
         try:
             return from_json(json.loads(self._result.read_text("utf-8")))
         except (OSError, ValueError):
@@ -135,16 +145,16 @@ class MeasuredRun:
         return tail(self._log, run)
 
     def _refusal(self) -> str:
-        """Why joulewise itself did not run it, such as a knob that somebody holds."""
+        """Why joulewise itself did not run the command, such as a control that is leased."""
         lines = self.tail().splitlines() if self._process.returncode in _REFUSED else []
-        told = [line for line in lines if line.startswith(_SAYS)]
-        return told[-1].removeprefix(_SAYS) if told else ""
+        errors = [line for line in lines if line.startswith(_ERROR_PREFIX)]
+        return errors[-1].removeprefix(_ERROR_PREFIX) if errors else ""
 
 
 def tail(log: Path, run: str = "") -> str:
-    """The last lines that the command said, as text whatever they are.
+    """Return the last lines of a log, undecodable bytes replaced; empty where it cannot be read.
 
-    What ``run``, by its id, came to is told below them, and is elsewhere too.
+    The report of the run with the id ``run``, which follows the command's output, is left out.
     """
     try:
         with log.open("rb") as stream:
@@ -152,5 +162,5 @@ def tail(log: Path, run: str = "") -> str:
             text = stream.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    said, reported, _ = text.rpartition(f"run {run}\n") if run else (text, "", "")
-    return "\n".join((said if reported else text).splitlines()[-_TAIL_LINES:])
+    output, report, _ = text.rpartition(f"run {run}\n") if run else (text, "", "")
+    return "\n".join((output if report else text).splitlines()[-_TAIL_LINES:])

@@ -12,36 +12,39 @@ from joulewise.devices.device import Device
 from joulewise.errors import UsageError
 from joulewise.units import accepted_units, parse_amount
 
-_LOOK_S: Final = 2.0
-_PATIENCE_S: Final = 900.0
+_POLL_S: Final = 2.0
+# After this long the next run starts on a GPU that is still warm. Chosen: a board that is not cool
+# after a quarter of an hour has another load, or stands in a warm room.
+_TIMEOUT_S: Final = 900.0
 
 Sleep = Callable[[float], bool]
-"""Waits so many seconds; False where there is no more reason to."""
+"""Waits for so many seconds; False where the waiting was cancelled."""
 
 
 @dataclass(frozen=True)
 class CoolDown:
-    """For ``wait_s``, or until no GPU of the run is warmer than ``below_c``."""
+    """A pause of ``wait_s``, or until no GPU of the run is warmer than ``below_c``."""
 
     wait_s: float = 0.0
     below_c: float | None = None
 
     def wait(self, warmest_c: Callable[[], float | None], sleep: Sleep) -> str:
-        """Wait; what there is to say of it, where it did not do what it should."""
+        """Wait, and return a remark for the user where the GPUs could not cool down."""
         if self.below_c is None:
             if self.wait_s:
                 sleep(self.wait_s)
             return ""
-        end_s = time.monotonic() + _PATIENCE_S
+        end_s = time.monotonic() + _TIMEOUT_S
         while (now_c := warmest_c()) is not None and now_c > self.below_c:
             if time.monotonic() > end_s:
-                return f"still {now_c:g} °C after {_PATIENCE_S / 60:g} min: it goes on all the same"
-            if not sleep(_LOOK_S):
+                return f"still {now_c:g} °C after {_TIMEOUT_S / 60:g} min; continuing anyway"
+            if not sleep(_POLL_S):
                 return ""
-        return "" if now_c is not None else "no GPU tells its temperature: it does not cool down"
+        return "" if now_c is not None else "no GPU reports its temperature; not waiting for it"
 
 
 def parse_cool_down(text: str) -> CoolDown:
+    """Read ``60s``, ``2min`` or ``50C``; empty text means no pause."""
     if not text:
         return CoolDown()
     try:
@@ -57,25 +60,25 @@ def parse_cool_down(text: str) -> CoolDown:
 
 
 class Thermometer:
-    """Opens the devices when it is first asked, and keeps them until ``close``."""
+    """Reads GPU temperatures; opens the devices at the first reading, until ``close``."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._gpus: list[Device] | None = None
 
     def warmest_c(self, numbers: Sequence[int] = ()) -> float | None:
-        """Of these GPUs, or all; None where none tells."""
+        """The highest temperature of these GPUs, or of all; None where none can be read."""
         if self._gpus is None:
             from joulewise.control.deadline_device import every_device
 
-            found = every_device(self._environ).values()
-            self._gpus = [device for device in found if device.info.kind is Kind.GPU]
+            devices = every_device(self._environ).values()
+            self._gpus = [device for device in devices if device.info.kind is Kind.GPU]
         keys = {f"gpu{number}" for number in numbers}
         readings = (
             gpu.read(Quantity.TEMPERATURE) for gpu in self._gpus if not keys or gpu.info.key in keys
         )
-        told = [reading.value for reading in readings if not isinstance(reading, Unavailable)]
-        return max(told, default=None)
+        known = (reading.value for reading in readings if not isinstance(reading, Unavailable))
+        return max(known, default=None)
 
     def close(self) -> None:
         for gpu in self._gpus or ():

@@ -1,17 +1,19 @@
-"""Whether a run of a sweep may be ended early: it is hopeless, or a look at it was enough.
+"""Ending a run of a sweep early: it is hopeless, or enough of its steps were measured.
 
-A look at some steady steps of a run: when there were enough, and what they took.
+A *probe* is a run that is ended after some seconds of steady steps. Its trial has the time and the
+energy of these steps alone (``Planned.look_s`` says for how many seconds).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,56 +22,36 @@ from joulewise.analyse.device_energy import measure
 from joulewise.analyse.energy.load_steps import load_marks
 from joulewise.data import RunResult, Span, SpanResult, Use
 from joulewise.data.sweeps import Planned, Trial, TrialState, Work
+from joulewise.errors import JoulewiseError
 from joulewise.store.files import read_regular
 from joulewise.store.layout import LIVE, MARKS
 from joulewise.store.manifest import read_manifest
 from joulewise.store.spans import SpanFollower, SpanTable, read_spans
 from joulewise.store.trace import open_lane
-from joulewise.sweep.runners.runner import Hopeless
-from joulewise.sweep.trial import GPU, REST, energies, is_gpu, names, run_of
+from joulewise.sweep.runners.runner import IsHopeless
+from joulewise.sweep.trial import energies, part_of
 from joulewise.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 STEP: Final = "step"
+# Steps at the beginning that a probe leaves out: they compile, allocate and warm up. Chosen; the
+# simulated workloads warm up for as many. Twice as many makes every probe five steps longer.
 UNSTEADY_STEPS: Final = 5
-"""The first steps compile, allocate and warm up."""
 
 
-class Look:
-    """Follows the steps of a run that goes on."""
+def summarise_probe(trial: Trial, result: RunResult, run: Path) -> Trial:
+    """Return the trial with time and energy of its steady steps, however the command ended.
 
-    def __init__(self, run: Path, look_s: float) -> None:
-        self._follower = SpanFollower(run / MARKS, (STEP,))
-        self._look_ns = round(look_s * NS_PER_S)
-        self._seen = 0
-        self._since_ns: int | None = None
-
-    def is_enough(self) -> bool:
-        for span in self._follower.poll():
-            if not span.closed:
-                continue
-            self._seen += 1
-            if self._seen == UNSTEADY_STEPS:
-                self._since_ns = span.end_ns
-            elif self._since_ns is not None and span.end_ns - self._since_ns >= self._look_ns:
-                return True
-        return False
-
-
-def looked(trial: Trial, result: RunResult, run: Path) -> Trial:
-    """The same trial with the figures of its steady steps, whatever end the command was brought to.
-
-    It failed where there are too few of them.
+    It is a failed trial where there are no steady steps.
     """
     spans = read_spans(run)
-    steps = _steady(spans)
+    closed = spans.where(spans.closed).named(STEP)
+    steps = closed.where(np.argsort(closed.start_ns, kind="stable")[UNSTEADY_STEPS:])
     if not len(steps):
-        return replace(trial, state=TrialState.FAILED, reason="it made too few steps to look at")
+        return replace(trial, state=TrialState.FAILED, reason="too few steps to measure")
     start_ns, end_ns = int(steps.start_ns[0]), int(steps.end_ns.max())
-    marks_ns = load_marks(result.run.span, spans)
-    joules = energies([_window(run, result, (start_ns, end_ns), marks_ns)], result.counted)
+    window_ns = start_ns, end_ns
+    uses = measure_window(run, result, window_ns, spans, result.counted)
+    joules = energies([SpanResult(Span("look", None, *window_ns), None, uses)], result.counted)
     work = Work(len(steps), (end_ns - start_ns) / NS_PER_S, joules)
     return replace(
         trial,
@@ -82,89 +64,97 @@ def looked(trial: Trial, result: RunResult, run: Path) -> Trial:
     )
 
 
-def _steady(spans: SpanTable) -> SpanTable:
-    steps = spans.where(spans.closed).named(STEP)
-    return steps.where(np.argsort(steps.start_ns, kind="stable")[UNSTEADY_STEPS:])
-
-
-def _window(
-    run: Path, result: RunResult, window_ns: tuple[int, int], marks_ns: NDArray[np.int64]
-) -> SpanResult:
+def measure_window(
+    run: Path,
+    result: RunResult,
+    window_ns: tuple[int, int],
+    spans: SpanTable,
+    keys: Collection[str],
+) -> dict[str, Use]:
+    """Energy of devices, by their keys, between two moments of a run."""
     manifest = read_manifest(run)
     sightings = merge_parts(manifest, read_sightings(run))
-    lanes = partial(open_lane, run)
-    windows_ns = np.array([window_ns], np.int64)
+    marks_ns = load_marks(result.run.span, spans)
+    windows_ns, wanted = np.array([window_ns], np.int64), np.array([0])
+    streams = partial(open_lane, run)
     uses = {}
     for device in manifest.devices:
-        if device.info.key in result.counted:
+        if device.info.key in keys:
             uses[device.info.key] = Use(None)
             if device.sources:
-                wanted = np.array([0])
-                told = measure(lanes, device, windows_ns, wanted, sightings, marks_ns=marks_ns)
-                uses[device.info.key] = told.uses[0]
-    return SpanResult(Span("look", None, *window_ns), None, uses)
+                measured = measure(
+                    streams, device, windows_ns, wanted, sightings, marks_ns=marks_ns
+                )
+                uses[device.info.key] = measured.uses[0]
+    return uses
 
 
-class Why(str, Enum):
-    """Why a run was ended before its command did so itself."""
+class EndReason(str, Enum):
+    """Why a run was ended before its command ended by itself."""
 
     STOPPED = "the sweep was stopped"
-    TOO_LONG = "it took longer than it may"
+    TOO_LONG = "it exceeded the time limit"
     DOMINATED = "another setting had finished with less time and less energy"
-    ENOUGH = "enough steady steps were seen"
+    ENOUGH = "enough steady steps were measured"
 
 
 class RunMonitor:
-    """Looks at what a run tells of itself while it goes on; made before the run begins."""
+    """Follows a run on disk while it is recorded, to say when it may be ended.
 
-    def __init__(
-        self, store: Path, sweep: str, planned: Planned, hopeless: Hopeless | None
-    ) -> None:
-        self._place = store, sweep, planned
-        self._before = names(store)
-        self._hopeless = hopeless
-        self._run: Path | None = None
-        self._look: Look | None = None
+    ``run`` is the directory of the run, which need not exist yet.
+    """
 
-    def look(self) -> Why | None:
-        look_s = self._place[2].look_s
-        if self._hopeless is None and look_s is None:
-            return None
-        run = self._found()
-        if run is None:
-            return None
-        if look_s is not None:
-            self._look = self._look or Look(run, look_s)
-            if self._look.is_enough():
-                return Why.ENOUGH
-        return Why.DOMINATED if self._is_hopeless(run) else None
+    def __init__(self, run: Path, planned: Planned, is_hopeless: IsHopeless | None) -> None:
+        self._run = run
+        self._is_hopeless = is_hopeless
+        self._probe_ns = None if planned.look_s is None else round(planned.look_s * NS_PER_S)
+        self._steps: SpanFollower | None = None
+        self._steps_seen = 0
+        self._steady_since_ns = 0
+
+    def check(self) -> EndReason | None:
+        """Why the run may be ended now; None where it is to go on."""
+        if self._probe_ns is not None and self._has_enough_steps(self._probe_ns):
+            return EndReason.ENOUGH
+        return EndReason.DOMINATED if self._is_dominated() else None
 
     def command_since_s(self) -> float | None:
         """When the command was started, by the monotonic clock; None where it was not yet."""
-        run = self._found()
-        commands = () if run is None else read_manifest(run).commands
-        return min((it.start_ns / NS_PER_S for it in commands), default=None)
+        with suppress(JoulewiseError):
+            commands = read_manifest(self._run).commands
+            return min((command.start_ns / NS_PER_S for command in commands), default=None)
+        return None
 
-    def _found(self) -> Path | None:
-        if self._run is None:
-            self._run = run_of(*self._place, self._before)
-        return self._run
+    def _has_enough_steps(self, probe_ns: int) -> bool:
+        if self._steps is None:
+            if not (self._run / MARKS).is_dir():
+                return False
+            self._steps = SpanFollower(self._run / MARKS, (STEP,))
+        for span in self._steps.poll():
+            if not span.closed:
+                continue
+            self._steps_seen += 1
+            if self._steps_seen == UNSTEADY_STEPS:
+                self._steady_since_ns = span.end_ns
+            is_steady = self._steps_seen > UNSTEADY_STEPS
+            if is_steady and span.end_ns - self._steady_since_ns >= probe_ns:
+                return True
+        return False
 
-    def _is_hopeless(self, run: Path) -> bool:
-        if self._hopeless is None:
+    def _is_dominated(self) -> bool:
+        if self._is_hopeless is None:
             return False
         try:
-            live = json.loads(read_regular(run / LIVE))
+            live = json.loads(read_regular(self._run / LIVE))
         except (OSError, ValueError):  # it has not begun, or has just ended
             return False
-        return self._hopeless(live["time_s"], _joules(live["energy_j"], live["counted"]))
+        return self._is_hopeless(live["time_s"], _sum_parts(live["energy_j"], live["counted"]))
 
 
-def _joules(energies: dict[str, Any], counted: Collection[str]) -> dict[str, float]:
-    """In the GPUs and in the rest, of the devices that count and as far as it can be read."""
+def _sum_parts(energy_j: dict[str, Any], counted: Collection[str]) -> dict[str, float]:
+    """Joules of the GPUs and of the rest, of the counted devices that could be read."""
     joules: dict[str, float] = {}
-    for key, energy in energies.items():
+    for key, energy in energy_j.items():
         if key in counted and energy is not None:
-            part = GPU if is_gpu(key) else REST
-            joules[part] = joules.get(part, 0.0) + energy["value"]
+            joules[part_of(key)] = joules.get(part_of(key), 0.0) + energy["value"]
     return joules

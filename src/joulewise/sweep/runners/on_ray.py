@@ -1,7 +1,4 @@
-"""Runs on a Ray cluster: each a task that has its GPU for itself, on whichever node that is.
-
-One run of a sweep on a node of a cluster: measured there, sent back whole.
-"""
+"""Runs on a Ray cluster: each is a task with a GPU of its own, measured there and sent back."""
 
 from __future__ import annotations
 
@@ -20,66 +17,69 @@ from typing import Any, Final
 
 from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Planned, Trial
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.sweep.boards import TargetBoard, here
+from joulewise.sweep.boards import TargetBoard, find_boards
 from joulewise.sweep.runners.child_run import GRACE_S
-from joulewise.sweep.runners.local import Here
-from joulewise.sweep.runners.runner import GpuSlot, Hopeless
+from joulewise.sweep.runners.local import LocalRunner
+from joulewise.sweep.runners.runner import GpuSlot, IsHopeless
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.stored_sweeps import LOGS
 from joulewise.sweep.trial import failed, log_name
 
 _LOG_B: Final = 16 * 2**20
+_POLL_S: Final = 0.5
+_CONNECT_TIMEOUT_S: Final = 5.0
+_CANCEL_AGAIN_S: Final = 2 * GRACE_S
+# How often a run is begun again that was lost with its node. Chosen: nodes that can be taken away
+# at any time come and go all day; twice as many only delays the report of a cluster that is gone.
+_MOST_ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True)
-class Made:
-    """A trial, its run's directory (empty where there is none) and its log."""
+class TaskResult:
+    """What a task sends back: a trial, its run's directory (empty where none), and its log."""
 
     trial: Trial
     archive: bytes
     log: bytes
 
 
-def measure(told: Mapping[str, Any], planned: Planned, sweep_id: str) -> Made:
-    """Called on the node, which shows the command the GPUs that it was given."""
-    asked = SweepSpec.from_json(told)
-    if asked.cwd and not Path(asked.cwd).is_dir():
-        asked = replace(asked, cwd="")
+def measure(spec_json: Mapping[str, Any], planned: Planned, sweep_id: str) -> TaskResult:
+    """Make one run. Called on a node, where Ray shows the command the GPUs of its task."""
+    spec = SweepSpec.from_json(spec_json)
+    if spec.cwd and not Path(spec.cwd).is_dir():
+        spec = replace(spec, cwd="")
     with tempfile.TemporaryDirectory(prefix="joulewise-ray-") as scratch:
         store, folder = Path(scratch) / "runs", Path(scratch) / sweep_id
-        runner = Here(
-            asked,
-            store,
-            folder,
-            environ=os.environ,
-            lanes=[GpuSlot()],
-            say=print,
-            is_warm=True,
+        slots = [GpuSlot()]
+        runner = LocalRunner(
+            spec, store, folder, environ=os.environ, slots=slots, say=print, is_warm=True
         )
         try:
             trial = runner.run(replace(planned, lane=0))
         finally:
             runner.close()
         logs = sorted((folder / LOGS).glob("*"))
-        log = _end(logs[0]) if logs else b""
-        archive = packed(store / trial.run) if trial.run else b""
-        return Made(replace(trial, lane=planned.lane), archive, log)
+        log = _read_end(logs[0]) if logs else b""
+        archive = pack(store / trial.run) if trial.run else b""
+        return TaskResult(replace(trial, lane=planned.lane), archive, log)
 
 
-def _end(log: Path) -> bytes:
-    """What is of use of a log that may be larger than memory."""
+def _read_end(log: Path) -> bytes:
+    """The last part of a log, which may be larger than memory."""
     with log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - _LOG_B))
         return stream.read()
 
 
-def boards_here() -> tuple[TargetBoard, ...]:
-    """What this node has, whatever the scheduler shows to a task without GPUs."""
+def find_node_boards() -> tuple[TargetBoard, ...]:
+    """All boards of this node: the scheduler hides them from a task without GPUs."""
     hiding = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
-    return here((), {name: value for name, value in os.environ.items() if name not in hiding})
+    return find_boards(
+        (), {name: value for name, value in os.environ.items() if name not in hiding}
+    )
 
 
-def packed(folder: Path) -> bytes:
+def pack(folder: Path) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as archive:
         archive.add(folder, arcname=folder.name)
@@ -87,7 +87,7 @@ def packed(folder: Path) -> bytes:
 
 
 def unpack(archive: bytes, store: Path) -> None:
-    """Into the store, under its own name only once it is whole."""
+    """Extract a run into the store; it gets its name only once it is complete."""
     with tempfile.TemporaryDirectory(prefix=".arriving-", dir=store) as scratch:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as files:
             _extract(files, scratch)
@@ -98,7 +98,7 @@ def unpack(archive: bytes, store: Path) -> None:
 
 
 def _extract(files: tarfile.TarFile, folder: str) -> None:
-    """Extract what a run directory has: files and folders, all of them below ``folder``."""
+    """Extract the files and folders of a run directory; nothing outside of ``folder``."""
     if hasattr(tarfile, "data_filter"):
         files.extractall(folder, filter="data")
         return
@@ -106,60 +106,51 @@ def _extract(files: tarfile.TarFile, folder: str) -> None:
     for member in files.getmembers():
         path = PurePosixPath(member.name)
         if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
-            raise tarfile.ExtractError(f"{member.name!r} is no file of a run directory")
+            raise tarfile.ExtractError(f"{member.name!r} is not a file of a run directory")
     files.extractall(folder)  # noqa: S202
 
 
-_LOOK_S: Final = 0.5
-_DOOR_S: Final = 5.0
-_PATIENCE_S: Final = 2 * GRACE_S
-_LOST: Final = 20
-"""So often a run is begun again that was lost with its node."""
-
-_INSTALL: Final = "pip install 'joulewise[ray]'"
-
-
-class OnRay:
-    """See :class:`joulewise.sweep.runners.runner.Runner`; a lane is a GPU of the cluster."""
+class RayRunner:
+    """A :class:`~joulewise.sweep.runners.runner.Runner` on a cluster; a slot is one of its GPUs."""
 
     def __init__(
         self,
-        asked: SweepSpec,
+        spec: SweepSpec,
         store: Path,
         folder: Path,
         *,
         cluster: Cluster,
         say: Callable[[str], None],
     ) -> None:
-        self._asked = asked
+        self._spec = spec
         self._store = store
         self._folder = folder
         self._cluster = cluster
         self._say = say
-        self._here = Here(asked, store, folder, environ={}, lanes=[GpuSlot()], say=say)
+        self._local = LocalRunner(spec, store, folder, environ={}, slots=[GpuSlot()], say=say)
         self._stopped = threading.Event()
 
     @property
-    def lanes(self) -> int:
+    def slots(self) -> int:
         return len(self._cluster.homes)
 
     def adopt(self, planned: Planned) -> Trial | None:
-        return self._here.adopt(planned)
+        return self._local.adopt(planned)
 
-    def run(self, planned: Planned, hopeless: Hopeless | None = None) -> Trial:  # noqa: ARG002
-        """A run that is lost with its node is made again on another."""
-        for _ in range(_LOST):
-            made = self._attempt(planned)
-            if isinstance(made, Made):
+    def run(self, planned: Planned, is_hopeless: IsHopeless | None = None) -> Trial:  # noqa: ARG002
+        """Make one run; one that is lost with its node is made again on another."""
+        for _ in range(_MOST_ATTEMPTS):
+            outcome = self._attempt(planned)
+            if isinstance(outcome, TaskResult):
                 try:
-                    return self._kept(planned, made)
-                except OSError as error:  # no room in the store
+                    return self._store_result(planned, outcome)
+                except OSError as error:  # no space in the store
                     return failed(planned, f"its run cannot be stored: {error}")
-            if self._stopped.is_set() or not isinstance(made, self._cluster.lost):
-                return failed(planned, _first_line(made))
-            self._say(f"a node was lost ({type(made).__name__}): its run is made again")
-            time.sleep(_LOOK_S)
-        return failed(planned, "its nodes were lost again and again")
+            if self._stopped.is_set() or not isinstance(outcome, self._cluster.lost):
+                return failed(planned, _first_line(outcome))
+            self._say(f"a node was lost ({type(outcome).__name__}): its run is made again")
+            time.sleep(_POLL_S)
+        return failed(planned, f"its node was lost {_MOST_ATTEMPTS} times")
 
     def stop(self) -> None:
         self._stopped.set()
@@ -167,42 +158,42 @@ class OnRay:
     def close(self) -> None:
         self._cluster.leave()
 
-    def _attempt(self, planned: Planned) -> Made | Exception:
-        """What the task made, or what it raised, wherever that was."""
+    def _attempt(self, planned: Planned) -> TaskResult | Exception:
+        """Return what the task returned or raised, or what Ray raised for it."""
         task = self._cluster.submit(
-            planned.lane, measure, self._asked.as_json(), planned, self._folder.name
+            planned.lane, measure, self._spec.as_json(), planned, self._folder.name
         )
         again_s = 0.0
-        while not self._cluster.is_ready(task, _LOOK_S):
-            # Interrupted once more while it puts its knobs back, it would leave that to others.
+        while not self._cluster.is_ready(task, _POLL_S):
+            # A second interrupt too soon would end the task before it has restored its controls.
             if self._stopped.is_set() and time.monotonic() >= again_s:
                 self._cluster.cancel(task)
-                again_s = time.monotonic() + _PATIENCE_S
+                again_s = time.monotonic() + _CANCEL_AGAIN_S
         try:
-            made: Made = self._cluster.get(task)
+            result: TaskResult = self._cluster.get(task)
         except Exception as error:  # noqa: BLE001  # Ray raises again what was raised there
             return error
-        return made
+        return result
 
-    def _kept(self, planned: Planned, made: Made) -> Trial:
-        if made.log:
+    def _store_result(self, planned: Planned, result: TaskResult) -> Trial:
+        if result.log:
             log = self._folder / LOGS / log_name(planned)
             log.parent.mkdir(exist_ok=True)
             with log.open("ab") as earlier:
-                earlier.write(made.log)
-        if made.archive:
-            unpack(made.archive, self._store)
-        return made.trial
+                earlier.write(result.log)
+        if result.archive:
+            unpack(result.archive, self._store)
+        return result.trial
 
 
 class Cluster:
-    """The few things that are asked of Ray. ``homes`` are the nodes of its GPUs, one for each."""
+    """A Ray cluster. ``homes`` has the node of each GPU, or all nodes where none needs a GPU."""
 
-    def __init__(self, asked: SweepSpec) -> None:
+    def __init__(self, spec: SweepSpec) -> None:
         try:
             import ray
         except ImportError:
-            raise JoulewiseError("ray is not installed", _INSTALL) from None
+            raise JoulewiseError("ray is not installed", "pip install 'joulewise[ray]'") from None
         self._ray: Any = ray
         errors = ray.exceptions
         self.lost = (
@@ -213,36 +204,34 @@ class Cluster:
             errors.LocalRayletDiedError,
             errors.TaskUnschedulableError,
         )
-        self._enter(asked.on)
+        self._enter(spec.on)
         alive = {
             node["NodeID"]: int(node["Resources"].get("GPU", 0))
             for node in self._ray.nodes()
             if node["Alive"]
         }
-        # Where there are GPUs, Ray shows a task that asks for none of them none at all.
+        # Where there are GPUs, Ray hides all of them from a task that asks for none.
         self._gpus = 1 if any(alive.values()) else 0
         self.homes = [node for node, gpus in alive.items() for _ in range(gpus)]
-        if not self._gpus and {POWER_LIMIT, SM_CLOCK, MEM_CLOCK}.isdisjoint(asked.axes):
+        if not self._gpus and {POWER_LIMIT, SM_CLOCK, MEM_CLOCK}.isdisjoint(spec.axes):
             self.homes = list(alive)
         if not self.homes:
             self.leave()
-            raise UsageError(
-                f"the cluster has {len(alive)} nodes, and no GPU", "see what `ray status` says"
-            )
+            raise UsageError(f"the cluster has {len(alive)} nodes and no GPU", "run `ray status`")
 
     def boards(self) -> tuple[TargetBoard, ...]:
-        """The boards of all nodes, each node's in its place."""
+        """The boards of all nodes, in the order of the nodes."""
         nodes = list(dict.fromkeys(self.homes))
-        tasks = [self._remote(boards_here, node, gpus=0).remote() for node in nodes]
+        tasks = [self._remote(find_node_boards, node, gpus=0).remote() for node in nodes]
         try:
-            found = self._ray.get(tasks)
+            boards_by_node = self._ray.get(tasks)
         except Exception as error:  # noqa: BLE001  # whatever a node has raised
             self.leave()
             raise JoulewiseError(
-                f"a node of the cluster cannot tell its GPUs: {_first_line(error)}",
+                f"cannot list the GPUs of a node of the cluster: {_first_line(error)}",
                 "install the same joulewise on every node",
             ) from None
-        return tuple(board for boards in found for board in boards)
+        return tuple(board for boards in boards_by_node for board in boards)
 
     def submit(self, lane: int, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._remote(function, self.homes[lane], gpus=self._gpus).remote(*arguments)
@@ -255,7 +244,7 @@ class Cluster:
         return self._ray.get(task)
 
     def cancel(self, task: Any) -> None:
-        """Its task is interrupted, and puts its knobs back."""
+        """Interrupt a task, which then restores its controls."""
         self._ray.cancel(task)
 
     def leave(self) -> None:
@@ -266,14 +255,14 @@ class Cluster:
 
         # Runs of a block are compared: they stay on their node while it lives.
         home = NodeAffinitySchedulingStrategy(node, soft=True)
-        # A worker that has turned knobs is not used again: what it leaves ends with it.
+        # A worker that has set controls is not used again: whatever it leaves ends with it.
         options = {"num_cpus": 1, "num_gpus": gpus, "max_retries": 0, "max_calls": 1}
         return self._ray.remote(scheduling_strategy=home, **options)(function)
 
     def _enter(self, where: str) -> None:
         address = os.environ.get("RAY_ADDRESS") or "auto" if where == "ray" else where
         try:
-            _knock(address)
+            _check_reachable(address)
             self._ray.init(
                 address,
                 log_to_driver=False,
@@ -288,11 +277,11 @@ class Cluster:
             ) from None
 
 
-def _knock(address: str) -> None:
-    """Whether anybody is there: Ray itself would try for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise an OSError where nothing listens there: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        with socket.create_connection((host, int(port)), _DOOR_S):
+        with socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S):
             pass
 
 

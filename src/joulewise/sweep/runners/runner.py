@@ -1,7 +1,4 @@
-"""Where runs happen: here, in virtual time, or on a cluster.
-
-Which GPUs a run of a sweep has for itself.
-"""
+"""What a sweep asks of whatever makes its runs, and which GPUs each run has for itself."""
 
 from __future__ import annotations
 
@@ -11,35 +8,36 @@ from typing import Protocol
 
 from joulewise.data.sweeps import Planned, Trial
 from joulewise.errors import UsageError
-from joulewise.sweep.boards import TargetBoard
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SweepSpec
 
-# Told (time so far in s, joules so far by boundary); True where the run may be ended.
-Hopeless = Callable[[float, dict[str, float]], bool]
+# Called with the time so far in s and the joules so far by boundary; whether to end the run.
+IsHopeless = Callable[[float, dict[str, float]], bool]
 
 
 class Runner(Protocol):
-    """Makes runs, one at a time in each lane; called from a thread of each lane."""
+    """Makes runs, one at a time in each GPU slot; called from one thread for each slot."""
 
     @property
-    def lanes(self) -> int: ...
+    def slots(self) -> int:
+        """How many runs can be made at the same time; ``Planned.lane`` counts below it."""
+        ...
 
-    def run(self, planned: Planned, hopeless: Hopeless | None = None) -> Trial:
-        """One run to its end, whatever end; a fault of the run is a failed trial, no exception."""
+    def run(self, planned: Planned, is_hopeless: IsHopeless | None = None) -> Trial:
+        """Make one run to its end. A fault of the run is a failed trial, not an exception."""
         ...
 
     def adopt(self, planned: Planned) -> Trial | None:
-        """A run that an earlier process had made to its end for this plan, and never told of.
+        """The complete run that an earlier process made for this plan and did not write down.
 
-        None where there is none, or where to make it again takes no longer than to look for it.
+        None where there is none, or where making it again takes no longer than looking for it.
         """
         ...
 
     def stop(self) -> None:
-        """End what is under way, knobs put back, and start no more.
+        """End the runs in progress, restore their controls, and start no more.
 
-        What ``run`` returns then is not kept.
+        What ``run`` returns after that is discarded.
         """
         ...
 
@@ -48,22 +46,26 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class GpuSlot:
-    """The GPUs of one run at a time: their numbers, and what shows only them to the command."""
+    """The GPUs of one run: their numbers, and the environment that shows the command only them.
+
+    No numbers mean all GPUs.
+    """
 
     gpus: tuple[int, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
-def lanes(asked: SweepSpec, space: Space) -> list[GpuSlot]:
-    """One for all GPUs together, or one for each."""
-    if not asked.each_gpu:
-        return [GpuSlot(asked.gpus)]
+def make_slots(spec: SweepSpec, space: Space) -> list[GpuSlot]:
+    """One slot for all GPUs together, or with ``--each-gpu`` one for each."""
+    if not spec.each_gpu:
+        return [GpuSlot(spec.gpus)]
     if not space.gpus:
-        raise UsageError("--each-gpu, and there is no GPU", "see what `joulewise doctor` says")
-    return [_alone(gpu) for gpu in space.gpus]
-
-
-def _alone(gpu: TargetBoard) -> GpuSlot:
-    # NVIDIA's and AMD's runtimes take a GPU's own name; each passes over the other's variable.
-    shown = {"CUDA_VISIBLE_DEVICES": gpu.uid, "ROCR_VISIBLE_DEVICES": gpu.uid}
-    return GpuSlot((int(gpu.key.removeprefix("gpu")),), shown)
+        raise UsageError("--each-gpu needs a GPU, and none was found", "run `joulewise doctor`")
+    # NVIDIA's and AMD's runtimes both take a GPU's own id, and ignore the other's variable.
+    return [
+        GpuSlot(
+            (int(gpu.key.removeprefix("gpu")),),
+            {"CUDA_VISIBLE_DEVICES": gpu.uid, "ROCR_VISIBLE_DEVICES": gpu.uid},
+        )
+        for gpu in space.gpus
+    ]

@@ -1,4 +1,4 @@
-"""Runs in virtual time: hours of training in a second, stored and analysed like any other run."""
+"""Runs in virtual time: hours of simulated training in a second, stored like any other run."""
 
 from __future__ import annotations
 
@@ -33,44 +33,44 @@ from joulewise.store.manifest import RecordedDevice
 from joulewise.store.runs import new_directory, not_made
 from joulewise.sweep.runners.child_run import knob_options
 from joulewise.sweep.runners.cool_down import parse_cool_down
-from joulewise.sweep.runners.early_stop import Why, looked
-from joulewise.sweep.runners.runner import Hopeless
-from joulewise.sweep.runners.virtual_record import VirtualRecord, ending, made_here, write
+from joulewise.sweep.runners.early_stop import EndReason, summarise_probe
+from joulewise.sweep.runners.runner import IsHopeless
+from joulewise.sweep.runners.virtual_record import VirtualRecord, describe_host, find_end, write
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
-from joulewise.sweep.trial import finished, tags, trial_of
+from joulewise.sweep.trial import find_finished, tags, trial_of
 from joulewise.sweep.workload import load
 
-_ENDED: Final = 143  # a command's status that was told to end
+_TERMINATED: Final = 143  # exit status of a command that SIGTERM ended: 128 + 15
 _KEY: Final = "gpu0"
 
 
-class Virtual:
-    """See :class:`joulewise.sweep.runners.runner.Runner`. One board for all runs of a sweep.
+class VirtualRunner:
+    """A :class:`~joulewise.sweep.runners.runner.Runner` on one simulated board.
 
-    What differs from run to run follows from the sweep's seed, the setting and the block, never
-    from the order.
+    The noise of a run follows from the sweep's seed, the setting and the block, never from the
+    order of the runs.
     """
 
-    lanes = 1
+    slots = 1
 
-    def __init__(self, asked: SweepSpec, space: Space, store: Path, sweep_id: str) -> None:
-        assert asked.simulated is not None  # noqa: S101  # who asks for this has said of what
-        self._asked = asked
-        self._simulated: SimulationSpec = asked.simulated
+    def __init__(self, spec: SweepSpec, space: Space, store: Path, sweep_id: str) -> None:
+        assert spec.simulated is not None  # noqa: S101  # the caller has checked it
+        self._spec = spec
+        self._simulated: SimulationSpec = spec.simulated
         self._store = store
         self._sweep_id = sweep_id
         self._board = load_board(self._simulated.gpu)
-        self._unit = make_unit(self._board, asked.seed)
-        self._device = _device(self._board, asked.seed)
-        self._here = made_here()
+        self._unit = make_unit(self._board, spec.seed)
+        self._device = _device(self._board, spec.seed)
+        self._host = describe_host()
         self._workload = cache(self._load)
         for setting in space.points:
             self._workload(_words(setting))
 
-    def run(self, planned: Planned, hopeless: Hopeless | None = None) -> Trial:
+    def run(self, planned: Planned, is_hopeless: IsHopeless | None = None) -> Trial:
         setting = planned.setting
-        seed = _seed(self._asked.seed, setting, planned.block)
+        seed = _seed(self._spec.seed, setting, planned.block)
         knobs = _knobs(setting, self._board)
         workload = self._workload(_words(setting))
         played = simulate(
@@ -81,51 +81,53 @@ class Virtual:
             run_noise=self._simulated.run_noise,
             start=self._start(workload, knobs),
         )
-        end_ns, why = ending(played, planned, self._asked.timeout_s, hopeless)
+        end_ns, reason = find_end(played, planned, self._spec.timeout_s, is_hopeless)
         record = VirtualRecord(
             played,
             replace(self._device, settings=_settings(knobs)),
-            # Hours of training are played by the hundred: as few rows as eight GPUs would have.
-            self._asked.rate_hz or LEAST_BESIDE_BUFFER_HZ,
+            # Hundreds of runs of many hours are simulated: the rate that eight GPUs would have.
+            self._spec.rate_hz or LEAST_BESIDE_BUFFER_HZ,
             seed,
             end_ns,
-            _ENDED if why else 0,
+            _TERMINATED if reason else 0,
         )
-        return self._told(planned, self._stored(record, planned), why)
+        return self._make_trial(planned, self._store_run(record, planned), reason)
 
     def adopt(self, planned: Planned) -> Trial | None:
-        """What an earlier process had simulated, and was killed before it told."""
-        _, of_trial = tags(self._sweep_id, planned)
-        results = map(read_result, self._made.get(of_trial, ()))
-        return next((self._told(planned, result, None) for result in results if result), None)
+        _, trial_tag = tags(self._sweep_id, planned)
+        results = map(read_result, self._finished_runs.get(trial_tag, ()))
+        return next((self._make_trial(planned, result, None) for result in results if result), None)
 
     def stop(self) -> None:
-        """Nothing is under way for long."""
+        """Do nothing: no run takes long."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
-    def _stored(self, record: VirtualRecord, planned: Planned) -> RunResult:
-        """Where there is no room for one run, there is none for the next: that ends the sweep."""
+    def _store_run(self, record: VirtualRecord, planned: Planned) -> RunResult:
+        """Write and analyse a run; a full disk ends the sweep, since no later run would fit."""
         run = None
         try:
             run = new_directory(self._store)
-            return write(run, record, **self._about(planned, record.played.workload))
+            return write(run, record, **self._describe(planned, record.played.workload))
         except OSError as error:
             if run:
                 shutil.rmtree(run, ignore_errors=True)
             raise not_made("run", self._store, error) from None
 
     @cached_property
-    def _made(self) -> dict[str, list[Path]]:
-        return finished(self._store, self._sweep_id)
+    def _finished_runs(self) -> dict[str, list[Path]]:
+        return find_finished(self._store, self._sweep_id)
 
     def _load(self, words: tuple[tuple[str, str], ...]) -> Workload:
         return load(self._simulated, dict(words), self._board, self._store)
 
     def _start(self, workload: Workload, knobs: Knobs) -> Start | float:
-        """How long the board has idled since the last such run."""
-        cool_down, board = parse_cool_down(self._asked.cool_down), self._board
+        """How warm the board is at the start, or the seconds it has idled since the last run.
+
+        The temperature falls exponentially to the idle one (Newton's law of cooling).
+        """
+        cool_down, board = parse_cool_down(self._spec.cool_down), self._board
         if cool_down.below_c is None:
             return cool_down.wait_s or "warm"
         warm_c = equilibrium_c(self._unit, workload.step, knobs)
@@ -137,13 +139,13 @@ class Virtual:
         share = (cool_down.below_c - idle_c) / (warm_c - idle_c)
         return -board.thermal.time_constant_s * math.log(share)
 
-    def _about(self, planned: Planned, workload: Workload) -> dict[str, Any]:
+    def _describe(self, planned: Planned, workload: Workload) -> dict[str, Any]:
         setting, simulated = planned.setting, self._simulated
         like = ("--like", simulated.like) if simulated.like else ("--workload", workload.name)
-        own = (word for name, each in _words(setting) for word in ("--set", f"{name}={each}"))
+        own = (word for name, value in _words(setting) for word in ("--set", f"{name}={value}"))
         knobs = knob_options(setting, (), force=False)
         return {
-            **self._here,
+            **self._host,
             "arguments": ("joulewise", "sweep", "--sim", simulated.gpu, *like, *knobs, *own),
             "tags": tags(self._sweep_id, planned),
             "options": {
@@ -158,19 +160,19 @@ class Virtual:
             },
         }
 
-    def _told(self, planned: Planned, result: RunResult, why: Why | None) -> Trial:
-        trial = self._counted(trial_of(planned, result))
-        if why is Why.TOO_LONG:
-            reason = f"{why.value}: {self._asked.timeout_s:g} s"
-            return replace(trial, state=TrialState.FAILED, reason=reason)
-        if why is Why.DOMINATED:
-            return replace(trial, state=TrialState.STOPPED, reason=why.value)
+    def _make_trial(self, planned: Planned, result: RunResult, reason: EndReason | None) -> Trial:
+        trial = self._add_samples(trial_of(planned, result))
+        if reason is EndReason.TOO_LONG:
+            why = f"{reason.value}: {self._spec.timeout_s:g} s"
+            return replace(trial, state=TrialState.FAILED, reason=why)
+        if reason is EndReason.DOMINATED:
+            return replace(trial, state=TrialState.STOPPED, reason=reason.value)
         if planned.look_s is not None:
-            return looked(trial, result, self._store / result.id)
+            return summarise_probe(trial, result, self._store / result.id)
         return trial
 
-    def _counted(self, trial: Trial) -> Trial:
-        """With its samples, which nobody marks: how large its batches are is known here."""
+    def _add_samples(self, trial: Trial) -> Trial:
+        """Count samples as well as steps: the batch size of a simulated workload is known."""
         steps = trial.spans.get("step")
         if steps is None:
             return trial
@@ -180,14 +182,14 @@ class Virtual:
 
 
 def _seed(sweep: int, setting: Setting, block: int) -> int:
-    told = json.dumps([sweep, sorted(setting.as_json().items(), key=str), block])
-    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:6], "big")
+    text = json.dumps([sweep, sorted(setting.as_json().items(), key=str), block])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
 def _knobs(setting: Setting, board: Board) -> Knobs:
-    turned = setting.knobs
-    limit_w = turned.get(POWER_LIMIT) or board.limits.default_w
-    return Knobs(limit_w, _lock(turned.get(SM_CLOCK)), _lock(turned.get(MEM_CLOCK)))
+    controls = setting.knobs
+    limit_w = controls.get(POWER_LIMIT) or board.limits.default_w
+    return Knobs(limit_w, _lock(controls.get(SM_CLOCK)), _lock(controls.get(MEM_CLOCK)))
 
 
 def _lock(clock_mhz: float | None) -> tuple[float, float] | None:
@@ -205,8 +207,8 @@ def _words(setting: Setting) -> tuple[tuple[str, str], ...]:
 
 
 def _device(board: Board, seed: int) -> RecordedDevice:
-    """As a recorder would have found it: what the tables say of its sensor is not all true."""
-    told = timing(board.architecture, board.compute_capability, Quantity.POWER)
+    """Describe the board as a recorder would: its sensor by the tables, which are not exact."""
+    profile = timing(board.architecture, board.compute_capability, Quantity.POWER)
     sources = {Quantity.POWER.value: Source.SIMULATED}
     if board.sensor.counter_period_s:
         sources[Quantity.ENERGY.value] = Source.SIMULATED
@@ -222,7 +224,7 @@ def _device(board: Board, seed: int) -> RecordedDevice:
             is_simulated=True,
         ),
         sources,
-        SensorProfile(told.update_period_s, told.window_s),
+        SensorProfile(profile.update_period_s, profile.window_s),
         maximum_w=board.limits.maximum_w,
         default_limit_w=board.limits.default_w,
     )

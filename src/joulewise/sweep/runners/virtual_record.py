@@ -1,7 +1,4 @@
-"""A run in virtual time, written into the store as a recorder would have left it.
-
-When a run in virtual time is ended early, as one that goes on would be.
-"""
+"""A run in virtual time, written into the store as a recorder would have left it."""
 
 from __future__ import annotations
 
@@ -42,30 +39,46 @@ from joulewise.store.manifest import (
 )
 from joulewise.store.parquet import write_packed
 from joulewise.store.spans import RECORD, SpanTable
-from joulewise.sweep.runners.early_stop import STEP, UNSTEADY_STEPS, Why
-from joulewise.sweep.runners.runner import Hopeless
+from joulewise.sweep.runners.early_stop import STEP, UNSTEADY_STEPS, EndReason
+from joulewise.sweep.runners.runner import IsHopeless
 from joulewise.sweep.trial import GPU
 from joulewise.units import NS_PER_S, NS_PER_US
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def ending(
-    played: VirtualRun, planned: Planned, timeout_s: float | None, hopeless: Hopeless | None
-) -> tuple[int, Why | None]:
-    """The moment at which it ends, and why if not by itself."""
+    Columns = dict[str, NDArray[Any]]
+
+HOST: Final = "simulated"
+_LATE_NS: Final = 150_000  # by which a sleeping thread wakes up late, on average
+_SLOW_HZ: Final = 1.0
+_SLOW: Final = tuple(quantity for quantity in ALL if quantity not in FAST)
+_SPANS: Final = ("training", "epoch", "validation", "step")
+_PACKED_ROWS: Final = 4_096  # packing fewer as Parquet takes longer than the space is worth
+_STEPS: Final = 64  # the number of steps of a run that are analysed one by one
+
+
+def find_end(
+    played: VirtualRun, planned: Planned, timeout_s: float | None, is_hopeless: IsHopeless | None
+) -> tuple[int, EndReason | None]:
+    """When a run ends, and why; None where the command ends by itself.
+
+    It is ended early by the same rules as a run on this machine.
+    """
     run = played.spans["run"]
     start_ns, end_ns = int(run.start_ns[0]), int(run.end_ns[0])
-    ends: list[tuple[int, Why | None]] = [(end_ns, None)]
+    ends: list[tuple[int, EndReason | None]] = [(end_ns, None)]
     if timeout_s is not None:
-        ends.append((start_ns + round(timeout_s * NS_PER_S), Why.TOO_LONG))
+        ends.append((start_ns + round(timeout_s * NS_PER_S), EndReason.TOO_LONG))
     if planned.look_s is not None:
-        ends += [(t_ns, Why.ENOUGH) for t_ns in _seen_ns(played, planned.look_s)]
-    if hopeless is not None:
-        ends += [(t_ns, Why.DOMINATED) for t_ns in _given_up_ns(played, hopeless)]
+        ends += [(t_ns, EndReason.ENOUGH) for t_ns in _probed_ns(played, planned.look_s)]
+    if is_hopeless is not None:
+        ends += [(t_ns, EndReason.DOMINATED) for t_ns in _dominated_ns(played, is_hopeless)]
     return min(ends, key=lambda end: end[0])
 
 
-def cut(played: VirtualRun, end_ns: int) -> Timeline:
-    """What the board did if the run was ended then: it idles with clocks up for a moment."""
+def _truncate(played: VirtualRun, end_ns: int) -> Timeline:
+    """What the board did if the run ended at ``end_ns``: it idles, for a while at high clocks."""
     whole, idle = played.timeline, played.unit.board.idle
     if end_ns >= played.spans["run"].end_ns[0]:
         return whole
@@ -80,46 +93,33 @@ def cut(played: VirtualRun, end_ns: int) -> Timeline:
     return Timeline(join([part.pieces, after]), end_ns + round(idle.hold_s * NS_PER_S))
 
 
-def _seen_ns(played: VirtualRun, look_s: float) -> Iterator[int]:
-    """When there were so many seconds of steady steps, if ever."""
+def _probed_ns(played: VirtualRun, look_s: float) -> Iterator[int]:
+    """When there were ``look_s`` seconds of steady steps; nothing where there never were."""
     ends_ns = played.spans[STEP].end_ns
     if len(ends_ns) > UNSTEADY_STEPS:
         wanted_ns = ends_ns[UNSTEADY_STEPS - 1] + round(look_s * NS_PER_S)
         yield from ends_ns[int(np.searchsorted(ends_ns, wanted_ns)) :][:1].tolist()
 
 
-def _given_up_ns(played: VirtualRun, hopeless: Hopeless) -> Iterator[int]:
-    """When a look once a second first finds it hopeless, which it then stays, if ever."""
+def _dominated_ns(played: VirtualRun, is_hopeless: IsHopeless) -> Iterator[int]:
+    """When a check once a second first finds the run hopeless; nothing where it never does.
+
+    Time and energy only grow, so a hopeless run stays so: a bisection finds the first second.
+    """
     run, timeline = played.spans["run"], played.timeline
-    looks_ns = np.arange(run.start_ns[0], run.end_ns[0], NS_PER_S)
-    drawn_j = played.unit.gain * (timeline.energy_at(looks_ns) - timeline.energy_at(looks_ns[0]))
+    checks_ns = np.arange(run.start_ns[0], run.end_ns[0], NS_PER_S)
+    drawn_j = played.unit.gain * (timeline.energy_at(checks_ns) - timeline.energy_at(checks_ns[0]))
 
-    def is_hopeless(look: int) -> bool:
-        return hopeless(float(look), {GPU: float(drawn_j[look])})
+    def is_hopeless_at(second: int) -> bool:
+        return is_hopeless(float(second), {GPU: float(drawn_j[second])})
 
-    first = bisect_left(range(len(looks_ns)), True, key=is_hopeless)
-    yield from looks_ns[first:][:1].tolist()
-
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.simulate.virtual import VirtualRun
-
-    Columns = dict[str, NDArray[Any]]
-
-HOST: Final = "simulated"
-_LATE_NS: Final = 150_000  # what a thread that sleeps wakes up late by, in the mean
-_SLOW_HZ: Final = 1.0
-_SLOW: Final = tuple(quantity for quantity in ALL if quantity not in FAST)
-_SPANS: Final = ("training", "epoch", "validation", "step")
-_FEW_ROWS: Final = 4_096  # to pack fewer takes longer than their room is worth
-_STEPS: Final = 64  # so many of a run's are looked at one by one
+    first = bisect_left(range(len(checks_ns)), True, key=is_hopeless_at)
+    yield from checks_ns[first:][:1].tolist()
 
 
 @dataclass(frozen=True)
 class VirtualRecord:
-    """What is recorded of a run that was played, up to ``end_ns``; it is seeded by ``seed``."""
+    """What a recorder reads of a simulated run up to ``end_ns``; ``seed`` is of its delays."""
 
     played: VirtualRun
     device: RecordedDevice
@@ -134,32 +134,35 @@ class VirtualRecord:
 
     @cached_property
     def timeline(self) -> Timeline:
-        return cut(self.played, self.end_ns)
+        return _truncate(self.played, self.end_ns)
 
     @cached_property
-    def lanes(self) -> dict[StreamKind, Columns]:
+    def streams(self) -> dict[StreamKind, Columns]:
+        """The columns of every recorded file, as a recorder would have written them."""
         played, timeline = self.played, self.timeline
         slow = poll(played.unit, timeline, self._due_ns(_SLOW_HZ), _SLOW)
         same = np.ones(len(slow["t_ns"]))
         slow["enforced_limit_w"] = same * played.knobs.limit_w
         slow["memory_used_b"] = same * played.workload.step.memory_b
-        lanes = {
+        streams = {
             StreamKind.FAST: poll(played.unit, timeline, self._due_ns(self.rate_hz), FAST),
             StreamKind.BUFFER: self._samples(),
             StreamKind.SLOW: slow,
         }
         return {
-            lane: {name: each.astype(typecode(name), copy=False) for name, each in columns.items()}
-            for lane, columns in lanes.items()
+            kind: {name: array.astype(typecode(name), copy=False) for name, array in table.items()}
+            for kind, table in streams.items()
         }
 
     @cached_property
     def spans(self) -> SpanTable:
-        """As they are read back: what had begun at the end is not closed."""
-        told = [self.played.spans[name] for name in _SPANS]
-        begun = [int(np.searchsorted(each.start_ns, self.end_ns)) for each in told]
-        start_ns = np.concatenate([each.start_ns[:n] for each, n in zip(told, begun, strict=True)])
-        end_ns = np.concatenate([each.end_ns[:n] for each, n in zip(told, begun, strict=True)])
+        """The spans as they are read back; those still open at the end are not closed."""
+        played = [self.played.spans[name] for name in _SPANS]
+        begun = [int(np.searchsorted(spans.start_ns, self.end_ns)) for spans in played]
+        start_ns, end_ns = (
+            np.concatenate([getattr(s, end)[:n] for s, n in zip(played, begun, strict=True)])
+            for end in ("start_ns", "end_ns")
+        )
         name = np.repeat(np.arange(len(_SPANS)), begun)
         index = np.concatenate([np.arange(n) for n in begun])
         index[name == _SPANS.index("training")] = written.NONE
@@ -167,7 +170,7 @@ class VirtualRecord:
         total[name == _SPANS.index("epoch")] = self.played.workload.epochs
         pid = np.zeros(len(name), np.int64)
         closed = end_ns <= self.end_ns
-        last_ns = max(start_ns.max(initial=0), end_ns[closed].max(initial=0))  # a sign of life
+        last_ns = max(start_ns.max(initial=0), end_ns[closed].max(initial=0))
         end_ns = np.where(closed, end_ns, last_ns)
         order = np.lexsort((-end_ns, start_ns))
         return SpanTable(
@@ -188,7 +191,7 @@ class VirtualRecord:
         return np.asarray(due_ns + late_ns).astype(np.int64)
 
     def _samples(self) -> Columns:
-        """The driver's own, none of them lost, at its times in whole microseconds."""
+        """The driver's buffer of power samples, none of them lost, at whole microseconds."""
         unit, timeline = self.played.unit, self.timeline
         bounds_ns = np.array([timeline.start_ns, timeline.end_ns])
         first, last = sensor.last_power_tick(unit, bounds_ns)
@@ -200,17 +203,17 @@ class VirtualRecord:
 
 
 def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
-    """Fill the directory of a run; ``about`` is what its manifest says besides.
+    """Fill the directory of a run and analyse it; ``about`` are further fields of its manifest.
 
-    What is written can be simulated again, so none of it waits for the disk. The manifest comes
-    last: without one, there is no run.
+    Nothing waits for the disk, since the run can be simulated again. The manifest is written last:
+    without one, there is no run.
     """
     (run / TRACE).mkdir()
     (run / MARKS).mkdir()
-    for lane, columns in record.lanes.items():
+    for kind, columns in record.streams.items():
         table = pa.Table.from_pydict(columns, schema=schema(tuple(columns)))
-        where = partial(lane_path, run, record.device.info.key, lane)
-        if table.num_rows > _FEW_ROWS:
+        where = partial(lane_path, run, record.device.info.key, kind)
+        if table.num_rows > _PACKED_ROWS:
             write_packed(where(PACKED), [table])
         else:
             write_stream(where(STREAM), table)
@@ -219,11 +222,11 @@ def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
     write_final_checksums(run, durable=False)
     manifest = _manifest(run, record, **about)
     write_manifest(run, manifest, durable=False)
-    lanes = {lane: ArrayLane(columns) for lane, columns in record.lanes.items()}
+    streams = {kind: ArrayLane(columns) for kind, columns in record.streams.items()}
     result = analyse(
         run,
         manifest,
-        open_stream=lambda _, lane: lanes.get(lane),
+        open_stream=lambda _, kind: streams.get(kind),
         spans=record.spans,
         few_steps=_STEPS,
     )
@@ -239,11 +242,11 @@ def _manifest(
     recorder: RecorderRecord,
     **about: Any,
 ) -> Manifest:
-    """It begins when it is simulated, and lasts as long as it does in virtual time."""
+    """The manifest of a run that begins now, and lasts as long as it does in virtual time."""
     timeline, key = record.timeline, record.device.info.key
     now_ns = time.time_ns()
     command = CommandRecord(0, arguments, record.start_ns, record.end_ns, record.exit_code)
-    lanes = {f"{key}{lane.value}": _kept(each) for lane, each in record.lanes.items()}
+    streams = {f"{key}{kind.value}": _summarise(each) for kind, each in record.streams.items()}
     return Manifest(
         id=run.name,
         commands=(command,),
@@ -251,7 +254,7 @@ def _manifest(
         wall_start_ns=now_ns,
         monotonic_start_ns=timeline.start_ns,
         devices=(record.device,),
-        recorder=replace(recorder, lanes=lanes, saved_wall_ns=now_ns),
+        recorder=replace(recorder, lanes=streams, saved_wall_ns=now_ns),
         state="complete",
         wall_end_ns=now_ns + timeline.end_ns - timeline.start_ns,
         monotonic_end_ns=timeline.end_ns,
@@ -260,8 +263,8 @@ def _manifest(
     )
 
 
-def made_here() -> dict[str, Any]:
-    """What all manifests say that this process writes."""
+def describe_host() -> dict[str, Any]:
+    """The fields that all manifests which this process writes have in common."""
     return {
         "cwd": working_directory(),
         "boot_id": boot_id(),
@@ -270,9 +273,10 @@ def made_here() -> dict[str, Any]:
     }
 
 
-def _kept(columns: Columns) -> dict[str, Any]:
-    t_ns, news = columns["t_ns"], columns.get("power_w", columns["t_ns"])
-    changes = int(np.count_nonzero(np.diff(news)))
+def _summarise(columns: Columns) -> dict[str, Any]:
+    """What a recorder says of one of its files."""
+    t_ns, values = columns["t_ns"], columns.get("power_w", columns["t_ns"])
+    changes = int(np.count_nonzero(np.diff(values)))
     lasted_s = max(int(t_ns[-1] - t_ns[0]), 1) / NS_PER_S
     return {
         "rows": len(t_ns),
@@ -284,7 +288,7 @@ def _kept(columns: Columns) -> dict[str, Any]:
 
 
 def _marks(record: VirtualRecord) -> bytes:
-    """As the program's hooks would have left them."""
+    """The marks of the spans, as the hooks in a program would have written them."""
     magic, clock, spans = written.MAGIC, written.CLOCK_MONOTONIC, record.spans
     header = (magic, written.HEADER, written.VERSION, 0, record.start_ns, 0, 0, 1, 0, clock, 0)
     names = [
@@ -301,6 +305,7 @@ def _marks(record: VirtualRecord) -> bytes:
 
 
 def _processes(record: VirtualRecord) -> str:
+    """The processes on the GPU: the simulated training, from its start to its end."""
     workload, key = record.played.workload, record.device.info.key
     holder = {
         "pid": 0,

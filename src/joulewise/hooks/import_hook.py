@@ -1,4 +1,4 @@
-"""Waits for frameworks to be imported: one look into a dict for each import, nothing else."""
+"""Loads hooks when frameworks are imported; costs one lookup in a set for each other import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # at run time `typing` would cost every interpreter more than
     from types import ModuleType
     from typing import Any
 
-# The module whose import wakes a hook, and the hook: a file beside this one and its function.
+# The module whose import loads a hook, and the hook: a file beside this one, and its function.
 HOOKS = {
     "torch": ("torch_hooks", "watch_optimizers"),
     "torch.utils.data.dataloader": ("torch_hooks", "watch_loaders"),
@@ -44,11 +44,12 @@ HOOKS = {
     "transformers.trainer": ("hugging_face", "watch_trainer"),
 }
 
-# Frameworks whose import is taken down, whether or not something marks what they do.
+# Frameworks whose import and versions are recorded, whether or not a hook marks what they do.
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 
 
 def wait() -> None:
+    """Load the hooks of frameworks that are imported already, and of others when they are."""
     waiting = {*HOOKS, *FRAMEWORKS}
     for name in (*HOOKS, *FRAMEWORKS):
         if name in waiting and name in sys.modules:
@@ -57,7 +58,7 @@ def wait() -> None:
 
 
 class _Finder:
-    """Finds nothing itself: what the others find for a few names is heard of when it is loaded."""
+    """A finder on ``sys.meta_path`` that passes on what other finders find, and watches it load."""
 
     def __init__(self, waiting: set[str]) -> None:
         self._waiting = waiting
@@ -70,17 +71,17 @@ class _Finder:
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None:
-                self._listen(spec.loader)
+                self._watch(spec.loader)
                 return spec
         return None
 
-    def _listen(self, loader: Any) -> None:
+    def _watch(self, loader: Any) -> None:
         if isinstance(loader, LazyLoader):
             loader = loader.loader  # type: ignore[attr-defined]
         try:
             load = loader.exec_module
 
-            # On the one loader and only until it has loaded: it stays what it was otherwise.
+            # Set on this one loader, and only until the module is loaded.
             def exec_module(module: ModuleType) -> None:
                 loader.__dict__.pop("exec_module", None)
                 load(module)
@@ -89,7 +90,7 @@ class _Finder:
                     sys.meta_path.remove(self)
 
             loader.exec_module = exec_module
-        except Exception:  # noqa: BLE001, S110 - a loader that cannot be listened to
+        except Exception:  # noqa: BLE001, S110 - a loader that cannot be watched
             pass
 
 

@@ -1,4 +1,4 @@
-"""Whatever the search is told, in whatever order, by however many lanes: it goes on, and ends."""
+"""Resumed searches, several slots and failed runs: the search continues, and ends."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, TrialState
-from joulewise.metrics.metric import parse
-from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, Adaptive
-from tests.helpers.known_boards import Board, go_on, searched
+from joulewise.search.one_axis.adaptive import BUDGET, PAIRS
+from tests.helpers.known_boards import Board, finish_search, make_search, run_search
 
 
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6), noise=st.sampled_from([0.005, 0.03]), share=st.floats(0, 1))
-def test_cut_off_anywhere_it_goes_on_as_if_it_had_not_been(seed, noise, share):
+def test_resumed_search_continues_as_if_uninterrupted(seed, noise, share):
     board = Board(noise=noise)
-    whole, trials = searched(board, "eds:2.0", seed=seed)
+    whole, trials = run_search(board, "eds:2.0", seed=seed)
     told = trials[: round(share * len(trials))]
     random.Random(seed).shuffle(told)
     points = board.settings
-    resumed = Adaptive(points, points[-1], [parse("eds:2.0")], seed=seed)
-    again = go_on(resumed, board, told)
+    resumed = make_search(points, "eds:2.0", seed=seed)
+    again = finish_search(resumed, board, told)
     assert {(it.setting, it.block) for it in again} == {(it.setting, it.block) for it in trials}
     assert again[len(told) :] == trials[len(told) :]
     assert resumed.sure == whole.sure
 
 
 @settings(max_examples=8, deadline=None)
-@given(lanes=st.integers(2, 4), seed=st.integers(0, 10**6))
-def test_several_lanes_work_at_once(lanes, seed):
+@given(slots=st.integers(2, 4), seed=st.integers(0, 10**6))
+def test_several_slots_work_at_once(slots, seed):
     board, draw = Board(), random.Random(seed)
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("edp")], lanes=lanes, seed=seed)
+    strategy = make_search(points, "edp", slots=slots, seed=seed)
     busy, made = [], []
     while True:
-        while len(busy) < lanes and (planned := strategy.ask(busy)):
+        while len(busy) < slots and (planned := strategy.ask(busy)):
             assert planned.lane not in {it.lane for it in busy}
             busy.append(planned)
         if not busy:
@@ -55,16 +54,16 @@ def test_several_lanes_work_at_once(lanes, seed):
 def test_nothing_is_confirmed_while_the_choice_may_still_change():
     board = Board()
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("energy")], lanes=2)
+    strategy = make_search(points, "energy", slots=2)
     while (planned := strategy.ask(())).block < CONFIRMING:
         strategy.tell(board.run(planned))
     assert strategy.ask([Planned(points[3], 1, lane=1)]) is None
     assert strategy.ask([replace(planned, lane=1)]).block >= CONFIRMING
 
 
-def test_lanes_do_not_all_run_the_same():
+def test_slots_do_not_all_run_one_setting():
     board = Board()
-    strategy = Adaptive(board.settings, board.settings[-1], [parse("edp")], lanes=4)
+    strategy = make_search(board.settings, "edp", slots=4)
     for _ in range(8):
         strategy.tell(board.run(strategy.ask(())))
     busy = []
@@ -76,10 +75,10 @@ def test_lanes_do_not_all_run_the_same():
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6), share=st.sampled_from([0.1, 0.5, 1.0]))
-def test_runs_that_fail_do_not_stop_it(seed, share):
+def test_failed_runs_do_not_stop_the_search(seed, share):
     board, draw = Board(), random.Random(seed)
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("energy")], seed=seed)
+    strategy = make_search(points, "energy", seed=seed)
     asked = []
     while planned := strategy.ask(()):
         asked.append((planned.setting, planned.block))
@@ -96,8 +95,8 @@ def test_runs_that_fail_do_not_stop_it(seed, share):
 def test_a_setting_that_failed_is_neither_run_again_nor_chosen():
     board = Board(noise=0.005)
     points = board.settings
-    best = searched(board, "energy")[0].sure["metrics"]["energy"]["settings"]
-    strategy = Adaptive(points, points[-1], [parse("energy")])
+    best = run_search(board, "energy")[0].sure["metrics"]["energy"]["settings"]
+    strategy = make_search(points, "energy")
     failed = []
     while planned := strategy.ask(()):
         trial = board.run(planned)
@@ -109,10 +108,10 @@ def test_a_setting_that_failed_is_neither_run_again_nor_chosen():
     assert strategy.sure["metrics"]["energy"]["settings"] != best
 
 
-def test_what_was_skipped_as_too_slow_is_not_chosen_nor_anything_slower():
+def test_skipped_settings_and_slower_ones_are_not_chosen():
     board = Board(noise=0.005)
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("energy")])
+    strategy = make_search(points, "energy")
     while planned := strategy.ask(()):
         trial = board.run(planned)
         if points.index(planned.setting) < 8:
@@ -123,10 +122,10 @@ def test_what_was_skipped_as_too_slow_is_not_chosen_nor_anything_slower():
     assert points.index(next(it for it in points if it.as_json() == said)) >= 8
 
 
-def test_a_pair_that_was_lost_is_made_anew():
+def test_failed_pair_is_repeated():
     board = Board()
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("energy")])
+    strategy = make_search(points, "energy")
     lost = None
     while planned := strategy.ask(()):
         trial = board.run(planned)
@@ -137,9 +136,9 @@ def test_a_pair_that_was_lost_is_made_anew():
     assert strategy.sure["metrics"]["energy"]["saving"]["pairs"] == PAIRS
 
 
-def test_every_lane_warms_up_first():
+def test_every_slot_warms_up_first():
     board = Board()
-    strategy = Adaptive(board.settings, board.settings[-1], [parse("edp")], lanes=2, warm_up=1)
+    strategy = make_search(board.settings, "edp", slots=2, warm_up=1)
     first = strategy.ask(())
     second = strategy.ask([first])
     assert {first.lane, second.lane} == {0, 1}
@@ -150,9 +149,9 @@ def test_every_lane_warms_up_first():
     assert strategy.sure["runs"] == 0
 
 
-def test_without_any_energy_it_ends_and_says_so():
+def test_search_without_energy_ends_with_a_reason():
     board = Board()
-    strategy = Adaptive(board.settings, board.settings[-1], [parse("energy")])
+    strategy = make_search(board.settings, "energy")
     made = 0
     while planned := strategy.ask(()):
         strategy.tell(replace(board.run(planned), energy={}))

@@ -9,14 +9,14 @@ from pathlib import Path
 from joulewise.data.sweeps import Planned, Setting
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.stored_sweeps import as_line
-from joulewise.sweep.runners.local import Here
+from joulewise.sweep.runners.local import LocalRunner
 from joulewise.sweep.runners.runner import GpuSlot
 from joulewise.store.manifest import read_manifest
 
-def here(*command, lane=GpuSlot(), **asked):
-    return Here(
-        SweepSpec(command=(sys.executable, *command), **asked), Path("runs"), Path("sweeps/one"),
-        environ=os.environ, lanes=[lane], say=print,
+def runner_of(*command, slot=GpuSlot(), **spec):
+    return LocalRunner(
+        SweepSpec(command=(sys.executable, *command), **spec), Path("runs"), Path("sweeps/one"),
+        environ=os.environ, slots=[slot], say=print,
     )
 
 def planned(look_s=None, block=0, **values):
@@ -32,7 +32,7 @@ def test_a_run_has_its_setting_its_tags_and_its_figures(tmp_path):
     trial, other = run(
         tmp_path,
         """
-runner = here("train.py", "{steps}")
+runner = runner_of("train.py", "{steps}")
 one = planned(power_limit_w=150.0, steps="8")
 trial = runner.run(one)
 manifest = read_manifest(Path("runs") / trial.run)
@@ -54,7 +54,7 @@ def test_a_failed_run_has_the_end_of_its_log(tmp_path):
         tmp_path,
         """
 failing = "import sys; print('said before'); sys.exit('no such data')"
-print(as_line(here("-c", failing).run(planned(power_limit_w=200.0))))
+print(as_line(runner_of("-c", failing).run(planned(power_limit_w=200.0))))
 """,
     )
     assert trial["state"] == "failed"
@@ -68,11 +68,11 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path):
         tmp_path,
         """
 sleeping = "import time; time.sleep(600)"
-print(as_line(here("-c", sleeping, timeout_s=2.0).run(planned())))
+print(as_line(runner_of("-c", sleeping, timeout_s=2.0).run(planned())))
 """,
     )
     assert trial["state"] == "failed"
-    assert trial["reason"] == "it took longer than it may: 2 s"
+    assert trial["reason"] == "it exceeded the time limit: 2 s"
     assert trial["time_s"] >= 2  # of its own: what it takes us to start it is not counted
 
 
@@ -80,7 +80,7 @@ def test_a_hopeless_run_is_stopped_with_what_it_took(tmp_path):
     trial = run(
         tmp_path,
         """
-runner = here("train.py", "100000")
+runner = runner_of("train.py", "100000")
 hopeless = lambda time_s, joules: time_s > 3 and joules["gpu"] > 100
 print(as_line(runner.run(planned(power_limit_w=200.0), hopeless)))
 """,
@@ -90,11 +90,11 @@ print(as_line(runner.run(planned(power_limit_w=200.0), hopeless)))
     assert trial["energy"]["gpu"]["value"] > 100
 
 
-def test_a_look_ends_when_it_has_seen_enough(tmp_path):
+def test_probe_ends_after_enough_steps(tmp_path):
     trial = run(
         tmp_path,
         """
-runner = here("train.py", "100000")
+runner = runner_of("train.py", "100000")
 print(as_line(runner.run(planned(look_s=2.0, power_limit_w=150.0))))
 """,
     )
@@ -105,12 +105,12 @@ print(as_line(runner.run(planned(look_s=2.0, power_limit_w=150.0))))
     assert 100 < trial["energy"]["gpu"]["value"] / trial["time_s"] < 155
 
 
-def test_a_look_follows_its_own_run_and_not_an_earlier_one_of_the_same_plan(tmp_path):
+def test_probe_follows_its_own_run_not_an_earlier_one(tmp_path):
     trials = run(
         tmp_path,
         """
 one = planned(look_s=1.0, power_limit_w=150.0)
-trials = [here("train.py", "100000").run(one) for _ in range(2)]
+trials = [runner_of("train.py", "100000").run(one) for _ in range(2)]
 print(json.dumps([json.loads(as_line(trial)) for trial in trials]))
 """,
     )
@@ -127,7 +127,7 @@ saving = (
     "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); "
     "open('ready', 'w'); time.sleep(600)"
 )
-runner, one = here("-c", saving), planned()
+runner, one = runner_of("-c", saving), planned()
 thread = threading.Thread(target=runner.run, args=(one,))
 thread.start()
 while not Path("ready").exists():
@@ -135,19 +135,19 @@ while not Path("ready").exists():
 runner.stop()
 thread.join()
 (stored,) = (json.loads(path.read_text()) for path in Path("runs").glob("*/run.json"))
-adopted = here("-c", saving).adopt(one)
+adopted = runner_of("-c", saving).adopt(one)
 print(json.dumps([stored["state"], stored["exit_code"], adopted and adopted.run]))
 """,
     )
     assert told == ["complete", 0, None]
 
 
-def test_who_stops_ends_the_run_and_the_limit_is_back(tmp_path):
+def test_stopping_ends_the_run_and_restores_the_limit(tmp_path):
     limits = run(
         tmp_path,
         """
 import subprocess
-runner = here("train.py", "100000")
+runner = runner_of("train.py", "100000")
 thread = threading.Thread(target=runner.run, args=(planned(power_limit_w=150.0),))
 thread.start()
 while not any(Path("runs").glob("*/live.json")):
@@ -161,17 +161,17 @@ print(json.dumps(subprocess.check_output(query, text=True).split()))
     assert limits == ["300.00", "300.00"]
 
 
-def test_a_lane_shows_its_gpu_alone(tmp_path):
+def test_slot_shows_only_its_gpu(tmp_path):
     trial, shown = run(
         tmp_path,
         """
-from joulewise.sweep.boards import here as boards
-from joulewise.sweep.runners.runner import lanes
+from joulewise.sweep.boards import find_boards
+from joulewise.sweep.runners.runner import make_slots
 from joulewise.sweep.space import Space
 asked = SweepSpec(each_gpu=True)
-space = Space((), Setting(()), boards((), os.environ))
-second = lanes(asked, space)[1]
-trial = here("train.py", "4", lane=second).run(planned(power_limit_w=170.0))
+space = Space((), Setting(()), find_boards((), os.environ))
+second = make_slots(asked, space)[1]
+trial = runner_of("train.py", "4", slot=second).run(planned(power_limit_w=170.0))
 print(json.dumps([json.loads(as_line(trial)), space.boards[1].uid]))
 """,
     )
@@ -179,16 +179,16 @@ print(json.dumps([json.loads(as_line(trial)), space.boards[1].uid]))
     assert trial["gpu"] == shown
 
 
-def test_a_finished_run_of_which_nobody_was_told_is_adopted(tmp_path):
+def test_finished_run_that_was_not_written_down_is_adopted(tmp_path):
     adopted = run(
         tmp_path,
         """
-runner, one = here("train.py", "4"), planned(power_limit_w=150.0)
+runner, one = runner_of("train.py", "4"), planned(power_limit_w=150.0)
 assert runner.adopt(one) is None
 made = runner.run(one)
 runner.run(planned(power_limit_w=200.0))
 (Path("runs") / made.run / "result.json").unlink()  # killed before it was computed
-later = here("train.py", "4")
+later = runner_of("train.py", "4")
 print(json.dumps([made.run, later.adopt(one).run, later.adopt(planned(power_limit_w=1.0))]))
 """,
     )

@@ -6,9 +6,10 @@ from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, Planned, Setting, Tri
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.metrics.boundary import View
 from joulewise.metrics.metric import parse
-from joulewise.search.confirmation import confirmed
+from joulewise.search.confirmation import confirm
 from joulewise.search.many_axes import bayesian
 from joulewise.search.many_axes.bayesian import ManyAxesSearch
+from joulewise.search.objective import Objective
 from tests.helpers.search_surfaces import (
     BEST,
     REFERENCE,
@@ -27,8 +28,8 @@ NEVER = 1e-6
 """A tolerance that nothing is sure within: such a search goes on to the end of its budget."""
 
 
-def several(settings=SETTINGS, reference=REFERENCE, metrics=(EDP,), **more):
-    return ManyAxesSearch(settings, reference, metrics, **more)
+def several(settings=SETTINGS, reference=REFERENCE, metrics=(EDP,), tolerance=None, **more):
+    return ManyAxesSearch(settings, reference, Objective(metrics, tolerance), **more)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def ended():
     return strategy, search(strategy)
 
 
-def test_it_chooses_before_the_end_of_its_budget_where_noise_is_low():
+def test_search_ends_early_where_noise_is_low():
     strategy = several()
     trials = search(strategy)
     found = strategy.sure["metrics"]["edp"]
@@ -53,7 +54,7 @@ def test_the_best_of_three_axes_is_found_with_few_runs(ended):
     assert strategy.left == 0
 
 
-def test_whole_runs_are_spent_on_the_commands_own_axes_only(ended):
+def test_each_command_variant_gets_one_whole_run(ended):
     _, trials = ended
     explored = wholes(trials)
     assert len({it.setting["batch_size"] for it in explored}) == len(explored)
@@ -61,13 +62,13 @@ def test_whole_runs_are_spent_on_the_commands_own_axes_only(ended):
     assert all(it.setting[POWER_LIMIT] == 300.0 for it in explored)
 
 
-def test_every_block_has_the_reference_once_among_its_looks(ended):
+def test_every_block_probes_the_reference_once(ended):
     _, trials = ended
     blocks = [it.block for it in trials if it.look_s and it.setting == REFERENCE]
     assert len(set(blocks)) == len(blocks) >= 4
 
 
-def test_what_it_saves_is_told_by_fresh_pairs_of_whole_runs_alone(ended):
+def test_saving_is_from_confirming_whole_runs_only(ended):
     strategy, trials = ended
     found = strategy.sure["metrics"]["edp"]
     fresh = [it for it in trials if it.block >= CONFIRMING]
@@ -84,7 +85,7 @@ def test_what_it_saves_is_told_by_fresh_pairs_of_whole_runs_alone(ended):
     assert found["saving"]["pairs"] == 3
 
 
-def test_a_new_search_that_is_told_the_same_goes_on_the_same(ended):
+def test_resumed_search_continues_identically(ended):
     _, trials = ended
     for until in (1, 7, 20, 30, 43):
         resumed, told = several(tolerance=NEVER), trials[:until]
@@ -94,7 +95,7 @@ def test_a_new_search_that_is_told_the_same_goes_on_the_same(ended):
         assert resumed.ask(()) == trials[until].planned
 
 
-def test_so_does_one_whose_sampler_draws_at_random():
+def test_resumed_tpe_search_continues_identically():
     """What it draws follows from the seed and the number of runs."""
     trials = search(several(tolerance=NEVER, sampler="tpe", budget=26))
     for until in (11, 14, 17):
@@ -104,7 +105,7 @@ def test_so_does_one_whose_sampler_draws_at_random():
         assert resumed.ask(()) == trials[until].planned
 
 
-def test_a_command_without_steps_takes_whole_runs_and_says_so():
+def test_command_without_steps_takes_whole_runs():
     strategy = several(budget=24)
     trials = search(strategy, lambda planned: made(planned, marks=False))
     assert {it.look_s for it in trials} == {None}
@@ -115,20 +116,20 @@ def test_a_command_without_steps_takes_whole_runs_and_says_so():
     assert {it.block for it in wholes(trials) if it.setting == REFERENCE} >= blocks - {max(blocks)}
 
 
-def test_a_short_run_is_not_looked_at():
+def test_short_run_is_not_probed():
     strategy = several(budget=24)
     strategy.tell(made(Planned(REFERENCE, 0), time_s=12.0))
     assert strategy.ask(()).look_s is None
     assert "as long as a run" in strategy.sure["remarks"][0]
 
 
-def test_nothing_that_constraints_rule_out_is_asked_for():
+def test_only_allowed_settings_are_run():
     allowed = [it for it in SETTINGS if it[POWER_LIMIT] / 250 + int(it["batch_size"]) / 128 < 1.7]
     trials = search(several(allowed, budget=30))
     assert {it.setting for it in trials} <= {*allowed, REFERENCE}
 
 
-def test_a_run_that_was_stopped_is_a_lower_bound_and_never_chosen():
+def test_stopped_run_excludes_its_variant():
     """Its work is given up, and its figures are in no pair."""
 
     def make(planned):
@@ -145,7 +146,7 @@ def test_a_run_that_was_stopped_is_a_lower_bound_and_never_chosen():
     assert strategy.sure["metrics"]["edp"]["settings"]["batch_size"] != "128"
 
 
-def test_a_command_that_fails_is_given_up():
+def test_failed_variant_is_not_run_again():
     strategy = several(budget=28)
 
     def make(planned):
@@ -157,21 +158,21 @@ def test_a_command_that_fails_is_given_up():
     assert strategy.sure["metrics"]["edp"]["settings"]["batch_size"] != "128"
 
 
-def test_no_pair_from_before_the_choice_confirms_it():
+def test_only_fresh_pairs_confirm_a_choice():
     chosen = setting(200.0, 1000.0)
     planned = [Planned(it, block) for it in (chosen, REFERENCE) for block in (0, CONFIRMING)]
     told = {(it.setting, it.block, None): made(it) for it in planned}
-    assert confirmed(chosen, REFERENCE, told, View())["saving"]["pairs"] == 1
+    assert confirm(chosen, REFERENCE, told, View())["saving"]["pairs"] == 1
 
 
-def test_without_a_reference_there_is_nothing_to_say():
+def test_failed_reference_ends_the_search():
     strategy = several()
     trials = search(strategy, lambda planned: made(planned, state=TrialState.FAILED))
     assert [it.setting for it in trials] == [REFERENCE]
     assert strategy.sure["metrics"] == {}
 
 
-def test_several_metrics_are_each_given_a_choice():
+def test_each_metric_gets_its_own_choice():
     strategy = several(metrics=(parse("energy"), parse("time")), budget=34)
     search(strategy)
     found = strategy.sure["metrics"]
@@ -180,15 +181,15 @@ def test_several_metrics_are_each_given_a_choice():
     assert fast is None or fast >= 1400
 
 
-def test_a_time_that_is_ruled_out_is_not_chosen():
+def test_choice_respects_the_slowdown_metric():
     strategy = several(metrics=(parse("slowdown:1.0"),), budget=32)
     search(strategy)
     chosen = Setting.of(strategy.sure["metrics"]["slowdown:1.0"]["settings"])
     assert made(Planned(chosen, 0), noise=0).time_s < 1.01 * made(Planned(REFERENCE, 0), 0).time_s
 
 
-def test_lanes_are_all_given_something_and_never_the_same():
-    strategy = several(lanes=3)
+def test_slots_run_different_settings_at_once():
+    strategy = several(slots=3)
     busy = []
     for _ in range(3):
         busy.append(strategy.ask(busy))
@@ -205,7 +206,7 @@ def test_lanes_are_all_given_something_and_never_the_same():
     assert {it.look_s for it in busy} == {10.0}
 
 
-def test_lanes_warm_up_first():
+def test_slots_warm_up_first():
     strategy = several(warm_up=1)
     first = strategy.ask(())
     assert (first.setting, first.block) == (REFERENCE, -1)
@@ -213,14 +214,14 @@ def test_lanes_warm_up_first():
     assert strategy.ask(()).block == 0
 
 
-def test_what_is_missing_is_named(monkeypatch):
+def test_missing_optuna_is_an_error_with_a_hint(monkeypatch):
     monkeypatch.setattr(bayesian, "find_spec", lambda _: None)
     with pytest.raises(JoulewiseError) as told:
         several()
     assert told.value.hint == "pip install 'joulewise[search]'"
 
 
-def test_without_torch_another_sampler_searches_and_that_is_said(monkeypatch):
+def test_tpe_is_used_without_torch(monkeypatch):
     monkeypatch.setattr(bayesian, "find_spec", lambda name: None if name == "torch" else name)
     strategy = several(budget=30)
     search(strategy)
@@ -239,12 +240,12 @@ def test_without_torch_another_sampler_searches_and_that_is_said(monkeypatch):
         ({"settings": [REFERENCE]}, "nothing to search"),
     ],
 )
-def test_what_cannot_be_searched_is_told_before(more, says):
+def test_invalid_searches_are_refused(more, says):
     with pytest.raises(UsageError, match=says):
         several(**more)
 
 
-def test_words_have_no_order():
+def test_words_are_searched_as_categories():
     settings = [
         Setting.of({POWER_LIMIT: limit_w, "optimiser": word})
         for limit_w in (150.0, 200.0, 250.0, 300.0)

@@ -14,7 +14,7 @@ from joulewise.store.manifest import read_manifest, write_manifest
 from joulewise.store.spans import RECORD
 from joulewise.sweep.boards import boards
 from joulewise.sweep.lifecycle import conduct, prepare
-from joulewise.sweep.runners.virtual import Virtual
+from joulewise.sweep.runners.virtual import VirtualRunner
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from joulewise.sweep.workload import load_like
@@ -26,7 +26,7 @@ def virtual(store, **simulated):
         seed=3,
         simulated=SimulationSpec(run_noise=0.0, **simulated),
     )
-    return Virtual(asked, resolve(asked, boards(asked, {})), store, "20260101-000000-abcd")
+    return VirtualRunner(asked, resolve(asked, boards(asked, {})), store, "20260101-000000-abcd")
 
 
 def at(limit_w):
@@ -80,11 +80,11 @@ def test_of_a_board_that_cannot_be_simulated_watts_are_scaled(tmp_path, recorded
     assert forward.core_w < 0.5 * its.core_w
 
 
-def test_what_it_cannot_tell_is_refused(tmp_path, recorded):
+def test_unpredictable_batch_size_is_refused(tmp_path, recorded):
     run = recorded.run(at(300)).run
     asked = SweepSpec(axes={"batch_size": "32,64"}, simulated=SimulationSpec("v100", like=run))
-    with pytest.raises(UsageError, match="nothing of other batch sizes"):
-        Virtual(asked, resolve(asked, boards(asked, {})), tmp_path, "20260101-000000-abcd")
+    with pytest.raises(UsageError, match="cannot predict other batch sizes"):
+        VirtualRunner(asked, resolve(asked, boards(asked, {})), tmp_path, "20260101-000000-abcd")
     with pytest.raises(UsageError, match="no run 'nothing'"):
         load_like("nothing", tmp_path, load_board("v100"))
 

@@ -1,4 +1,4 @@
-"""How the hooks touch a program: what they do may fail, and nobody hears of it."""
+"""Wrappers with which hooks watch functions of a program, and never raise into it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 WATCHED = "__joulewise_watched__"
 
 
-def quietly(watcher: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, but None where it fails."""
+def ignoring_errors(watcher: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the same function, but one that returns None where it would raise."""
 
     @functools.wraps(watcher)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return watcher(*args, **kwargs)
-        except Exception:  # noqa: BLE001 - an error of ours is no business of the program
+        except Exception:  # noqa: BLE001 - an error of a hook must not reach the program
             return None
 
     return call
 
 
-def around(
+def wrap(
     holder: Any,
     name: str,
     before: Callable[..., Any] | None = None,
     after: Callable[..., Any] | None = None,
 ) -> None:
-    """Has the watchers called with a function's arguments, before it and when it is over.
+    """Have watchers called with the arguments of a function, before it and when it has ended.
 
-    The function itself is called as ever, and its result and its exceptions pass. One that has
-    watchers gets no more of them: the same class is met under several names.
+    The function's result and exceptions pass unchanged. A function that is wrapped already stays
+    as it is: the same class is found under several names.
     """
     function = getattr(holder, name)
     if getattr(function, WATCHED, False):
         return
-    before, after = (watcher and quietly(watcher) for watcher in (before, after))
+    before, after = (watcher and ignoring_errors(watcher) for watcher in (before, after))
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ train = ["--", sys.executable, "train.py", "2"]
 """
 
 
-def test_a_knob_that_somebody_holds_ends_the_sweep_before_it_begins(tmp_path):
+def test_leased_control_ends_the_sweep_before_it_begins(tmp_path):
     ran = simulated(
         tmp_path,
         SWEEP + 'with control.lease("gpu0", power_limit_w=250):\n'
@@ -33,7 +33,7 @@ def test_a_right_that_is_missing_is_told_before_the_first_run(tmp_path):
     assert not (tmp_path / "joulewise-runs").exists()
 
 
-def test_the_trial_leaves_no_mark(tmp_path):
+def test_trying_controls_restores_them(tmp_path):
     ran = simulated(
         tmp_path,
         SWEEP + f"subprocess.run({LIMITS!r})\nsubprocess.run([*sweep, *train])\n"

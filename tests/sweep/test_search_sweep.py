@@ -35,7 +35,7 @@ def swept(tmp_path_factory):
     return conduct(prepare(asked), tmp_path_factory.mktemp("store"), watch), watch
 
 
-def test_looks_at_knobs_and_whole_runs_of_commands_in_virtual_time(swept):
+def test_probes_and_whole_runs_in_virtual_time(swept):
     sweep, watch = swept
     looks = [it for it in sweep.trials if it.look_s is not None]
     assert len(looks) > 15
@@ -46,7 +46,7 @@ def test_looks_at_knobs_and_whole_runs_of_commands_in_virtual_time(swept):
     assert watch.lines == []
 
 
-def test_what_was_stopped_enters_no_statistics(swept):
+def test_stopped_runs_enter_no_statistics(swept):
     sweep, _ = swept
     stopped = [it for it in sweep.trials if it.state is TrialState.STOPPED]
     whole = {it.setting: it.time_s for it in sweep.trials if it.state is TrialState.DONE}
@@ -58,15 +58,15 @@ def test_what_was_stopped_enters_no_statistics(swept):
     assert choice.setting.as_json() == sweep.sure["metrics"]["edp"]["settings"]
 
 
-def test_one_knob_alone_has_a_search_of_its_own():
+def test_one_control_uses_the_one_axis_search():
     asked = SweepSpec(
         (), {"power_limit_w": "full"}, adaptive=True, by=("edp",), simulated=SIMULATED
     )
     prepared = prepare(asked)
-    assert type(strategy(asked, prepared.space)).__name__ == "Adaptive"
+    assert type(strategy(asked, prepared.space)).__name__ == "OneAxisSearch"
 
 
-def test_a_training_that_is_beaten_is_stopped_here(tmp_path):
+def test_dominated_training_is_stopped(tmp_path):
     """More steps take more of both, from the moment on that the reference was at its end."""
     (tmp_path / "several.py").write_text(TRAIN)
     ran = simulated(
