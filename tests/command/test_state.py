@@ -45,7 +45,7 @@ def test_root_refuses_a_link_of_another_user(tmp_path):
 def test_root_refuses_a_folder_in_which_others_may_write(tmp_path, mode):
     folder = made(tmp_path / "state")
     folder.chmod(mode)
-    with pytest.raises(PermissionDeniedError, match="other users may write") as refusal:
+    with pytest.raises(PermissionDeniedError, match="is writable by other users") as refusal:
         made(folder)
     assert f"chmod go-w {folder}" in refusal.value.hint
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from joulewise.session import terminate as ending_module
-from joulewise.session.terminate import COMMAND, Ending, left_running, listed, processes
+from joulewise.session.terminate import COMMAND, Ending, left_running, list_names, processes
 from tests.helpers.measured_runs import manifest, run
 from tests.helpers.processes import eventually, first_line, gone, python
 
@@ -155,8 +155,11 @@ def test_a_program_without_an_environment_is_none_of_a_command():
 
 
 def test_many_are_not_all_named():
-    assert listed(["a (1)"]) == "a (1)"
-    assert listed(["a (1)", "b (2)", "c (3)", "d (4)", "e (5)"]) == "a (1), b (2), c (3) and 2 more"
+    assert list_names(["a (1)"]) == "a (1)"
+    assert (
+        list_names(["a (1)", "b (2)", "c (3)", "d (4)", "e (5)"])
+        == "a (1), b (2), c (3) and 2 more"
+    )
 
 
 def test_a_process_that_the_command_leaves_running_is_told(tmp_path):
@@ -169,7 +172,7 @@ print(sleep.pid)
     done = run(tmp_path, *python(code))
     pid = int(done.stdout)
     try:
-        told = f"a process of the command goes on and is not counted: sleep ({pid})"
+        told = f"a process of the command still runs and is not counted: sleep ({pid})"
         assert done.returncode == 0
         assert f"warning: {told}" in done.stderr
         assert "joulewise run --pid" in done.stderr

@@ -151,11 +151,11 @@ def test_slips_are_explained():
         joulewise.measure(tags="one")
     with pytest.raises(UsageError, match="list of words"):
         joulewise.measure(tags=[1])
-    with pytest.raises(UsageError, match="a tag that is empty"):
+    with pytest.raises(UsageError, match="a tag is empty"):
         joulewise.measure(tags=["a", " "])
     with pytest.raises(UsageError, match="cannot be named last"):
         joulewise.measure(name="last")
-    with pytest.raises(UsageError, match="a name that is empty"):
+    with pytest.raises(UsageError, match="the name is empty"):
         joulewise.measure(name=" ")
     for rate_hz in (0, -1, 1e-12, 1001, float("nan"), float("inf"), "x", [10]):
         with pytest.raises(UsageError, match="rate"):
@@ -316,7 +316,7 @@ def test_an_interrupt_while_the_result_is_awaited_passes(tmp_path, monkeypatch):
     def interrupted(**_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(m._recorder._wire, "receive", interrupted)
+    monkeypatch.setattr(m._recorder._connection, "receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         m.stop()
     eventually(lambda: gone(recorder))

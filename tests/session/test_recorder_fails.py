@@ -2,7 +2,7 @@
 
 import socket
 
-from joulewise.process.json_lines import Wire
+from joulewise.process.json_lines import JsonSocket
 from joulewise.session import recorder_client
 from joulewise.session.recorder_client import RecorderProcess
 from tests.helpers.measured_runs import environment, run
@@ -46,9 +46,11 @@ def test_a_recorder_that_fails_at_its_end_says_with_what_beside_the_result(tmp_p
 
 def test_what_a_recorder_fails_with_at_the_end_is_told():
     ours, theirs = socket.socketpair()
-    recorder = RecorderProcess(Wire(ours), None, recorder_client.Ready("run", (), 10.0))
+    recorder = RecorderProcess(JsonSocket(ours), None, recorder_client.Ready("run", (), 10.0))
     with theirs:
-        Wire(theirs).send("failed", message="the recorder failed with OSError: 5", hint="report it")
+        JsonSocket(theirs).send(
+            "failed", message="the recorder failed with OSError: 5", hint="report it"
+        )
     assert recorder.finish() is None
     assert recorder.lost
     assert recorder.remark == "the recorder failed with OSError: 5"

@@ -65,7 +65,7 @@ def test_interrupted_it_shows_the_result_and_leaves_the_job_alone(number, tmp_pa
         _, said = measuring.communicate(timeout=DEADLINE_S)
         assert measuring.returncode == 0
         assert "total" in said
-        assert "measuring was ended, the process goes on" in said
+        assert "measuring was stopped; the process goes on" in said
         assert json.loads((folder / "run.json").read_text())["state"] == "stopped"
         assert not gone(process.pid)
 
@@ -85,7 +85,7 @@ def test_killed_it_leaves_the_job_alone(tmp_path):
         eventually(lambda: gone(told["recorder"]["pid"]))
         told = json.loads((folder / "run.json").read_text())
         assert told["state"] == "stopped"
-        assert "joulewise was killed, the process goes on" in told["notes"][-1]["message"]
+        assert "joulewise was killed; the process goes on" in told["notes"][-1]["message"]
         assert not gone(process.pid)
 
 

@@ -144,15 +144,15 @@ def test_a_clock_is_recorded_though_the_driver_does_not_tell_it(sim):
             ),
             2,
         ),
-        ("--power-limit much", "'much' is no power limit\n", 2),
+        ("--power-limit much", "'much' is not a power limit\n", 2),
         ("--power-limit 170 --gpu 7", "there is no gpu7\n", 2),
         ("--power-limit 170 --gpu a", "'a' names no GPUs\n", 2),
         (
             "--gpu 0",
-            "--gpu without a setting\n  add --power-limit or a clock, or leave it out\n",
+            "--gpu needs a setting\n  add --power-limit or a clock, or leave out --gpu\n",
             2,
         ),
-        ("--force", "--force without a setting\n", 2),
+        ("--force", "--force needs a setting\n", 2),
         ("--mem-clock 877", "gpu0's ", 125),
     ],
 )
@@ -211,7 +211,7 @@ joulewise ls; bash limits
 """
 
 
-UNGUARDED = ": the settings may not hold to the end of the run\n"
+UNGUARDED = ": the settings may not hold until the run ends\n"
 
 
 def test_a_killed_guardian_is_said_at_once_and_marks_the_run(sim):
@@ -268,7 +268,7 @@ def test_a_service_that_ends_says_what_it_put_back_and_the_command_goes_on(sim):
     ends = "kill $guard; timeout 60 bash said_so; bash limits"
     shown, said, codes = by_service(sim, ends)
     back = "gpu1's power limit back to 260 W, gpu0's power limit back to 250 W"
-    line = f"joulewise: the guard service ended and put {back}; the command goes on without it"
+    line = f"joulewise: the guard service ended and put {back}; the command goes on without these settings"
     assert shown == [line, "250 260", "0", "250 260"]
     assert "joulewise restore" not in said
     assert "settings_unguarded" in codes

@@ -15,8 +15,8 @@ import click
 from joulewise.cli.options import POSITIVE, Number, Whole, numbers, positive
 from joulewise.cli.output import STDOUT, pass_store, program, say
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request, check_words
-from joulewise.session.settings import Settings, Turned, turn
+from joulewise.session.request import MAX_RATE_HZ, MIN_RATE_HZ, Ready, Request, check_names
+from joulewise.session.settings import AppliedSettings, Settings, turn
 from joulewise.store.files import is_folder, path_exists
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _NOT_HERE = (
 @click.option(
     "--rate",
     "rate_hz",
-    type=Number(min=LOWEST_HZ, max=HIGHEST_HZ, unit="Hz"),
+    type=Number(min=MIN_RATE_HZ, max=MAX_RATE_HZ, unit="Hz"),
     metavar="HZ",
     help="How often power and counters are read. "
     "[default: 10; 20 / GPUs, but at least 2.5, where drivers keep samples of their own]",
@@ -168,7 +168,7 @@ def command(
     steps marked with no change to them (Keras, PyTorch, Lightning, Hugging Face).
     """
     _check(command, pid, json_path)
-    check_words(name, tags)
+    check_names(name, tags)
     from joulewise.session.budget import parse_budget
     from joulewise.session.group import job_id
 
@@ -204,23 +204,23 @@ def _measure(
     request: Request,
     limits: Sequence[Budget],
     *,
-    turned: Turned,
+    turned: AppliedSettings,
 ) -> CommandOutcome:
-    from joulewise.session.run import Voice, run
+    from joulewise.session.run import RunCallbacks, run
 
-    voice = Voice(_opening, say, turned)
+    voice = RunCallbacks(_opening, say, turned)
     if pid is None:
         return run(command, store, request, limits, voice)
-    from joulewise.session.attach import attach
+    from joulewise.session.attached_process import attach
 
     return attach(pid, store, request, limits, voice)
 
 
-def _turned(settings: Settings) -> Turned:
+def _turned(settings: Settings) -> AppliedSettings:
     if settings.is_nothing:
-        return Turned((), say)
+        return AppliedSettings((), say)
     turned = turn(settings, os.environ, say)
-    for line in (*turned.said(), *turned.notes):
+    for line in (*turned.describe(), *turned.notes):
         say(line)
     return turned
 

@@ -173,7 +173,7 @@ def parent(pid: int, proc: Path = _PROC) -> int:
 
 
 def stat_fields(pid: int, proc: Path = _PROC) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may hold spaces; empty where it is gone."""
+    """The fields of /proc/PID/stat after the name; empty where the process is gone."""
     try:
         text = (proc / str(pid) / "stat").read_text(errors="replace")
     except OSError:

@@ -112,7 +112,7 @@ def processes(token: str, own: psutil.Process | None = None) -> set[psutil.Proce
     return {process for process in found if _lives(process)}
 
 
-def listed(names: Collection[str]) -> str:
+def list_names(names: Collection[str]) -> str:
     """``python (17), sh (18), sleep (19) and 2 more``."""
     more = len(names) - _MOST_NAMED
     return ", ".join(list(names)[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
