@@ -10,7 +10,7 @@ import pytest
 
 from joulewise.control import claims as claims_module
 from joulewise.control.claims import Claims
-from joulewise.control.guardian import Guardian, Wanted
+from joulewise.control.guardian import DeviceRequest, Guardian
 from joulewise.errors import HeldError
 from tests.helpers.boards import HOLDER, LIMIT, SM, Board
 from tests.helpers.processes import first_line
@@ -67,7 +67,7 @@ def test_who_has_it_is_told_as_often_as_is_asked(claims, device):
     for _ in range(5):
         for _ in range(60):
             assert Claims().take(where) == (os.getpid(), os.getuid())
-        claims.tidy()
+        claims.drain_queue()
 
 
 def test_another_simulation_has_other_devices_of_the_same_name(claims, device, monkeypatch):
@@ -164,7 +164,7 @@ def test_another_user_cannot_keep_root_from_a_lease(tmp_path):
     board = Board()
     guardian = Guardian(tmp_path, [board], [].append, patience_s=0)
     with squatter(board.info.uid, "listens"):
-        guardian.lease("us", HOLDER, [Wanted("gpu0", {LIMIT: 200.0})])
+        guardian.lease("us", HOLDER, [DeviceRequest("gpu0", {LIMIT: 200.0})])
         assert board.values[LIMIT] == 200
         guardian.drop("us")
         guardian.close()
@@ -177,7 +177,7 @@ def test_who_owns_the_file_behind_a_knob_keeps_root_from_it(tmp_path):
     board.knobs[LIMIT] = replace(board.knobs[LIMIT], owner=65534)
     guardian = Guardian(tmp_path, [board], [].append, patience_s=0)
     with squatter(board.info.uid, "listens") as process, pytest.raises(HeldError) as refusal:
-        guardian.lease("us", HOLDER, [Wanted("gpu0", {LIMIT: 200.0})])
+        guardian.lease("us", HOLDER, [DeviceRequest("gpu0", {LIMIT: 200.0})])
     guardian.close()
     assert f"pid {process.pid} of user nobody" in refusal.value.message
 

@@ -7,7 +7,7 @@ import pytest
 
 from joulewise.control.deadline_device import DeadlineDevice
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import End, Wanted
+from joulewise.control.holds import DeviceRequest, End
 from joulewise.data import Quantity, SensorInfo, Source, Unavailable
 from joulewise.errors import DeviceError
 from tests.helpers.boards import HOLDER, LIMIT, SM, Board
@@ -58,13 +58,13 @@ def prompt(board):
 
 def hang(board, prompt):
     board.free.clear()
-    prompt._looks._patience_s = prompt._turns._patience_s = 0.05
+    prompt._reads._deadline_s = prompt._writes._deadline_s = 0.05
 
 
 def let_go(board, prompt):
     board.free.set()
-    prompt._turns._last.exception(DEADLINE_S)
-    prompt._turns._patience_s = DEADLINE_S
+    prompt._writes._last_answer.exception(DEADLINE_S)
+    prompt._writes._deadline_s = DEADLINE_S
 
 
 def test_what_answers_in_time_is_as_it_was(board, prompt):
@@ -90,13 +90,13 @@ def test_what_hangs_is_said_and_not_asked_again_until_it_returns(board, prompt):
 def test_one_that_hangs_does_not_keep_the_others_and_is_mended(tmp_path, board, prompt):
     other = Board("gpu1", 260.0)
     guardian = Guardian(tmp_path, [other, prompt], lambda _: None, patience_s=0)
-    guardian.lease(ANNA, HOLDER, [Wanted(key, {LIMIT: 150}) for key in ("gpu1", "gpu0")])
+    guardian.lease(ANNA, HOLDER, [DeviceRequest(key, {LIMIT: 150}) for key in ("gpu1", "gpu0")])
     hang(board, prompt)
     ends = {outcome.key: outcome.end for outcome in guardian.drop(ANNA)}
     assert ends == {"gpu0": End.FAILED, "gpu1": End.RESTORED}
-    assert not guardian.mend()
+    assert not guardian.retry()
     let_go(board, prompt)
-    assert guardian.mend()
+    assert guardian.retry()
     assert board.values[LIMIT] == 240
 
 
@@ -105,10 +105,10 @@ def test_a_look_that_hangs_keeps_no_knob(tmp_path, board, prompt):
     board._get, board._set = partial(Board._get, board), partial(Board._set, board)
     hang(board, prompt)
     assert isinstance(prompt.read(Quantity.POWER), Unavailable)
-    prompt._turns._patience_s = DEADLINE_S
+    prompt._writes._deadline_s = DEADLINE_S
     guardian = Guardian(tmp_path, [prompt], lambda _: None, patience_s=0)
-    guardian.lease(ANNA, HOLDER, [Wanted("gpu0", {LIMIT: 150})])
-    guardian.mend()
+    guardian.lease(ANNA, HOLDER, [DeviceRequest("gpu0", {LIMIT: 150})])
+    guardian.retry()
     assert guardian.drop(ANNA)[0].end is End.RESTORED
 
 
@@ -119,11 +119,11 @@ def test_what_is_set_late_goes_back(tmp_path, board, prompt, knob, value):
     board._get = partial(Board._get, board)  # only the setter hangs
     hang(board, prompt)
     with pytest.raises(DeviceError, match="did not answer"):
-        guardian.lease(ANNA, HOLDER, [Wanted("gpu0", {knob: value})])
+        guardian.lease(ANNA, HOLDER, [DeviceRequest("gpu0", {knob: value})])
     assert board.values[knob] == before
     let_go(board, prompt)
     assert board.values[knob] == value
-    assert guardian.mend()
+    assert guardian.retry()
     assert board.values[knob] == before
 
 

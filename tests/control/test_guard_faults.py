@@ -9,7 +9,7 @@ import pytest
 
 from joulewise.control import server as server_module
 from joulewise.control.guardian import Guardian
-from joulewise.control.journal import kept
+from joulewise.control.journal import read_journals
 from joulewise.control.server import GuardianServer
 from tests.helpers.boards import LIMIT, Board
 
@@ -39,7 +39,7 @@ class Place:
     def client(self):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self.server.take(theirs)
+        self.server.add(theirs)
         with ours:
             yield ours
 
@@ -69,7 +69,7 @@ class Place:
 
     @property
     def written(self):
-        return [hold for file in kept(self.state) for hold in file.holds]
+        return [hold for file in read_journals(self.state) for hold in file.holds]
 
 
 @pytest.fixture

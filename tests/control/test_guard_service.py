@@ -37,7 +37,9 @@ from tests.helpers.guard_service import (
 )
 from tests.helpers.processes import JOULEWISE, eventually, first_line
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can turn knobs for others")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can change settings for others"
+)
 USE = """
 from joulewise.simulate import client
 client.Gpu(0).step("mnist-small")
@@ -90,8 +92,8 @@ class TestAMember:
         said = told(gpus, code)
         assert "OutOfRangeError" in said
         assert "it allows 160 to 250 W" in said
-        assert "PermissionDeniedError: the service does not turn gpu0's SM clock" in said
-        assert f"user {MEMBER.pw_name}): refused: the service does not turn" in running.refusals
+        assert "PermissionDeniedError: the service does not change gpu0's SM clock" in said
+        assert f"user {MEMBER.pw_name}): refused: the service does not change" in running.refusals
 
     def test_has_everything_put_back_when_it_is_killed(self, gpus, running):  # noqa: ARG002
         with held(gpus) as process:
@@ -154,7 +156,7 @@ def test_a_second_one_is_an_error(gpus, running, config):
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("joulewise: a service listens at")
+    assert done.stderr.startswith("joulewise: a service already listens at")
     assert running.process.poll() is None
     assert "200" in told(gpus, "print(control.lease('gpu0', power_limit_w=200).enforced)")
 
@@ -166,7 +168,7 @@ def test_the_configuration_is_read_again_and_a_bad_one_is_not_taken(gpus, runnin
     assert "it allows 160 to 205 W" in told(gpus, "print(refused(power_limit_w=210))")
     config.write_text("group = 3")
     running.process.send_signal(signal.SIGHUP)
-    eventually(lambda: "the configuration stays as it was" in running.log)
+    eventually(lambda: "the configuration is unchanged" in running.log)
     assert "it allows 160 to 205 W" in told(gpus, "print(refused(power_limit_w=210))")
 
 
@@ -267,7 +269,7 @@ def test_a_driver_that_hangs_for_one_gpu_keeps_no_other(tmp_path):
 class TestTheFinder:
     def finder(self, *found):
         self.now_s, self.looks = 0.0, iter(found)
-        return server.Finder(lambda: next(self.looks), lambda: self.now_s)
+        return server.DeviceFinder(lambda: next(self.looks), lambda: self.now_s)
 
     def test_a_driver_that_comes_later_is_found_after_a_while(self):
         first, later = Board("gpu0"), Board("gpu1")
@@ -302,7 +304,7 @@ class TestTheGate:
         return LeaseHolder(1, uid, "python", 0.0)
 
     def gate(self, **settings):
-        return server.Gate(lambda: Config(GROUP, **settings))
+        return server.AccessControl(lambda: Config(GROUP, **settings))
 
     def test_root_and_members_come_in(self):
         self.gate().admit(self.holder(0), [])

@@ -132,7 +132,7 @@ def test_a_child_is_not_stopped_by_a_lock_that_a_thread_held():
     told = tells("""
 from joulewise.control import lease as module
 lease = control.lease("gpu0", power_limit_w=200)
-line = lease._line
+line = lease._connection
 with line._lock:
     ended = in_child(lease.release)
 lease.release()

@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise.control.holds import Change, End
-from joulewise.control.restore import put_back
+from joulewise.control.restore import restore_settings
 from tests.helpers.boards import LIMIT, MEMORY, SM, Board
 
 
@@ -12,7 +12,7 @@ def change(value, before, knob=LIMIT, key="gpu0"):
 
 
 def back(board, *changes, patience_s=0.0, **time):
-    return put_back(changes, {f"GPU-{board.info.key}": board}, patience_s, **time)
+    return restore_settings(changes, {f"GPU-{board.info.key}": board}, patience_s, **time)
 
 
 class Time:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from joulewise.control.guardian import Residency
-from joulewise.control.holds import Change, Hold, LeaseHolder, Stacks
+from joulewise.control.guardian import LimitEffect
+from joulewise.control.holds import Change, Hold, HoldStack, LeaseHolder
 from joulewise.data import Knob, Quantity, Reading, Unavailable
 from tests.helpers.processes import JOULEWISE
 
@@ -34,15 +34,15 @@ def hold(number, limit_w=150.0):
 
 def watched(board, stacks, seconds):
     now_s = SimpleNamespace(value=0.0)
-    residency = Residency(lambda: now_s.value)
+    residency = LimitEffect(lambda: now_s.value)
     for now_s.value in (half / 2 for half in range(2 * seconds)):
-        residency.look(stacks, {"GPU-0": board})
+        residency.sample(stacks, {"GPU-0": board})
     return residency
 
 
 @pytest.fixture
 def stacks():
-    stacks = Stacks()
+    stacks = HoldStack()
     stacks.add(hold("1"))
     return stacks
 
@@ -69,18 +69,18 @@ def test_it_looks_once_a_second(stacks):
 def test_a_limit_under_another_is_not_in_force(stacks):
     stacks.add(hold("2", 200.0))
     residency = watched(Board(FREE, 120), stacks, 10)
-    assert residency.said(hold("1")) == []
-    assert residency.said(hold("2", 200.0))
+    assert residency.describe(hold("1")) == []
+    assert residency.describe(hold("2", 200.0))
 
 
 def test_what_has_ended_is_forgotten(stacks):
     residency = watched(Board(FREE, 120), stacks, 10)
-    residency.look(stacks, {})
-    assert residency.said(hold("1"))
+    residency.sample(stacks, {})
+    assert residency.describe(hold("1"))
     stacks.remove(hold("1"))
     residency._next_s = 0.0
-    residency.look(stacks, {})
-    assert residency.said(hold("1")) == []
+    residency.sample(stacks, {})
+    assert residency.describe(hold("1")) == []
 
 
 # Its guardian looks once a second: it takes a while to have seen enough.

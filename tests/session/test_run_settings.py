@@ -97,7 +97,7 @@ def test_many_gpus_alike_are_said_in_short(sim):
     said = [line for line in ran.stderr.splitlines() if line.startswith("joulewise: gpu")]
     assert said == [
         "joulewise: gpu0-gpu3: power limit 250 -> 170 W, SM clock locked at 1200 MHz for this run",
-        "joulewise: gpu0-gpu3: SM clock goes to 1200 MHz, the nearest to 1201 there is",
+        "joulewise: gpu0-gpu3: SM clock set to 1200 MHz, the nearest supported to 1201",
     ]
 
 
@@ -218,7 +218,7 @@ def test_a_killed_guardian_is_said_at_once_and_marks_the_run(sim):
     (sim.folder / "kills").write_text(f'joulewise() {{ {PYTHON} -m joulewise "$@"; }}; {KILLS}')
     ran = sim("joulewise run --power-limit 170 --json told.json -- bash kills; echo $?")
     assert ran.stdout.splitlines()[-2:] == ["250 260", "0"]
-    assert f"\njoulewise: the guardian of the knobs was ended{UNGUARDED}" in ran.stderr
+    assert f"\njoulewise: the guardian of the settings was ended{UNGUARDED}" in ran.stderr
     assert " lives on, its guardian was killed\n" in ran.stderr
     told = json.loads((sim.folder / "told.json").read_text())
     assert "settings_unguarded" in {each["code"] for each in told["warnings"]}

@@ -37,15 +37,15 @@ def command(json_path: str | None, *, epilog: bool) -> None:
     What a living process holds stays: that goes back by itself when it ends. The exit status is 0
     if nothing is left, and 125 if something could not be put back.
     """
-    from joulewise.control.journal import untrusted
+    from joulewise.control.journal import list_untrusted
     from joulewise.control.restore import Recovered
-    from joulewise.control.status import Keeper, settled, standing
+    from joulewise.control.status import Keeper, await_restored, standing
     from joulewise.process.state_dir import may_put_back, state_folder, state_folders
 
     state = state_folder(os.environ)
     if epilog:
         _leave_stamp(state)
-    is_settled = settled(state, _PATIENCE_S)
+    is_settled = await_restored(state, _PATIENCE_S)
     recovered = _recover(state)
     held = [each for each in standing(state) if each.keeper in {Keeper.HOLDER, Keeper.GUARDIAN}]
     not_ours = {
@@ -55,7 +55,7 @@ def command(json_path: str | None, *, epilog: bool) -> None:
         for each in standing(folder)
         if each.keeper is Keeper.NOBODY
     }
-    distrusted = untrusted(state) if may_put_back(state) else []
+    distrusted = list_untrusted(state) if may_put_back(state) else []
     if json_path != STDOUT and (recovered != Recovered() or not (epilog or distrusted)):
         from joulewise.report.terminal.leases import draw_restored
 

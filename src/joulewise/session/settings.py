@@ -12,7 +12,7 @@ from joulewise.errors import DeviceError, JoulewiseError, OutOfRangeError, Usage
 
 if TYPE_CHECKING:
     from joulewise.control import Lease
-    from joulewise.control.client import GoneError
+    from joulewise.control.client import GuardianGoneError
     from joulewise.control.holds import RestoreOutcome
     from joulewise.session.find_gpus import FoundCpu, FoundGpu
 
@@ -75,7 +75,7 @@ class AppliedSettings:
 
     def describe(self) -> Iterator[str]:
         """What is set, in one line for all devices with the same values."""
-        from joulewise.control.messages import set_for_a_run
+        from joulewise.control.messages import describe_for_run
         from joulewise.data import listed_keys
 
         devices_by_text: dict[str, list[str]] = {}
@@ -83,7 +83,7 @@ class AppliedSettings:
             by = ", by the guard service" if lease.by_service else ""
             for key, values in lease.enforced.items():
                 before = lease.before[key]
-                changes = (set_for_a_run(knob, before[knob], now) for knob, now in values.items())
+                changes = (describe_for_run(knob, before[knob], now) for knob, now in values.items())
                 devices_by_text.setdefault(f"{', '.join(changes)} for this run{by}", []).append(key)
         for text, keys in devices_by_text.items():
             yield f"{listed_keys(keys)}: {text}"
@@ -134,7 +134,7 @@ class AppliedSettings:
                 self._say(said(outcome))
 
 
-def _describe_restored(gone: GoneError) -> str:
+def _describe_restored(gone: GuardianGoneError) -> str:
     """As in "the guard service ended and put gpu0's power limit back to 300 W"."""
     from joulewise.control.holds import End, RestoreOutcome
     from joulewise.control.messages import said
