@@ -336,6 +336,6 @@ def test_what_cannot_be_meant_is_refused(joulewise, swept, arguments, said):
 def test_runs_of_sweeps_can_be_left_out_of_the_list(joulewise, swept):
     swept("--repeat", "6")
     told_so = joulewise("ls")
-    assert "24 of these runs are of sweeps" in told_so.stderr
+    assert "24 of these runs belong to sweeps" in told_so.stderr
     assert "ls --filter 'tag!=sweep:*'" in told_so.stderr
     assert joulewise("ls", "--filter", "tag!=sweep:*").stdout == ""

@@ -149,7 +149,7 @@ def test_surely_is_beyond_the_whole_interval(joulewise):
     [
         (["--fail-if", "energi>+5%"], "there is no quantity 'energi'"),
         (["--fail-if", "energy>5"], "5 of what unit?"),
-        (["--sure"], "--sure without --fail-if"),
+        (["--sure"], "--sure needs --fail-if"),
     ],
 )
 def test_conditions_are_checked_before_anything_is_read(joulewise, args, said):

@@ -84,7 +84,7 @@ class TestTwoRuns:
     def test_nothing_passes(self, joulewise):
         ran = joulewise("ls", "--filter", "name=nobody")
         assert ran.stdout == ""
-        assert ran.stderr.endswith("that this filter lets through\n")
+        assert ran.stderr.endswith("that match the filter\n")
 
     def test_what_is_no_run_has_a_line_of_its_own(self, joulewise, store):
         (store / "foreign").mkdir()
@@ -171,7 +171,7 @@ class TestEnergyThatIsNotComputed:
         make_run(NEW, **self.KILLED)
         said, command = joulewise("ls").stderr.splitlines()
         assert said == "joulewise: the energy of 2 runs is not computed yet"
-        assert command.endswith(f" show {NEW} # and so for each")
+        assert command.endswith(f" show {NEW} # the same for each")
 
     def test_a_program_that_reads_json_is_not_told(self, joulewise, make_run):
         make_run(OLD, **self.KILLED)
@@ -190,7 +190,7 @@ class TestEnergyThatIsNotComputed:
 def test_an_empty_store(joulewise, store):
     ran = joulewise("ls")
     assert (ran.returncode, ran.stdout) == (0, "")
-    assert ran.stderr == f"no runs in {store}; joulewise run -- CMD... makes one\n"
+    assert ran.stderr == f"no runs in {store}; to make one: joulewise run -- CMD...\n"
     in_json = joulewise("ls", "--json", "-")
     whole = {"runs": [], "skipped": [], "total": 0, "page": 1, "pages": 1}
     assert json.loads(in_json.stdout) == whole
@@ -312,7 +312,7 @@ class TestPages:
         said, hint = ran.stderr.splitlines()
         assert said == "joulewise: 2 of 5 runs, page 1 of 3"
         again = f"joulewise --store {shlex.quote(str(store))}"
-        assert hint == f"  run: {again} ls --limit 2 --page 2 # older ones, or --all"
+        assert hint == f"  run: {again} ls --limit 2 --page 2 # older runs, or --all"
 
     def test_the_last_page_has_the_oldest(self, joulewise):
         ran = joulewise("ls", "--limit", "2", "--page", "3", "--filter", "name=a")

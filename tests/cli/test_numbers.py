@@ -85,7 +85,7 @@ def test_what_has_a_unit_takes_it(verb, option, unit):
 def test_an_option_without_its_value_is_refused(joulewise, store, line):
     ran = joulewise(*line.split())
     assert ran.returncode == 2
-    assert "needs a value, and --" in ran.stderr
+    assert "needs a value, but is followed by --" in ran.stderr
     assert f"see: joulewise {line.split()[0]} --help" in ran.stderr
     assert not store.exists()
 

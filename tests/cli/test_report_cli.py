@@ -146,7 +146,7 @@ def test_of_a_name_that_several_have_it_is_the_newest_and_says_so(joulewise, mak
     make_run(ID, name="twice")
     make_run(OTHER, name="twice")
     ran = joulewise("report", "twice")
-    assert "2 runs are named twice: this is the newest\n" in ran.stderr
+    assert "2 runs are named twice; this is the newest\n" in ran.stderr
     assert [path.name for path in Path().iterdir()] == [f"joulewise-{OTHER}.html"]
     for sure in (OTHER, "last"):
         assert "newest" not in joulewise("report", sure).stderr

@@ -217,7 +217,7 @@ def test_who_lacks_the_right_is_told_the_command(sim):
         "setpriv --reuid 65534 --clear-groups $JOULEWISE_RESTORE",
         JOULEWISE_RESTORE=f"{PYTHON} -m joulewise restore",
     )
-    assert ran.stderr.splitlines()[-2].endswith("only root may put it back")
+    assert ran.stderr.splitlines()[-2].startswith("joulewise: only root can put back the settings")
     assert "  run: sudo env JOULEWISE_STATE=" in ran.stderr
     assert ran.returncode == 125
 
@@ -230,7 +230,7 @@ def test_root_is_told_whose_a_journal_is_that_it_does_not_trust(sim):
     )
     assert "Nothing is left set" not in ran.stdout
     assert "may be anybody's work" in ran.stderr
-    assert "have user nobody run `joulewise restore`, or remove it" in ran.stderr
+    assert "let user nobody run `joulewise restore`, or delete it" in ran.stderr
     assert ran.returncode == 125
 
 

@@ -43,7 +43,7 @@ def test_a_terminal_is_asked(make_run, store, answer, status, there):
     )
     os.close(mine)
     os.close(theirs)
-    assert f"Delete {ID} for good?" in ran.stderr
+    assert f"Delete {ID} permanently?" in ran.stderr
     assert (ran.returncode, run.exists()) == (status, there)
 
 

@@ -217,7 +217,7 @@ def test_a_name_that_several_have_is_the_newest_and_says_so(joulewise, make_run)
         make_run(f"2026111{number}-003512-7f3a", name="twice")
     ran = joulewise("show", "twice")
     assert ran.stdout.startswith("run 20261112-003512-7f3a  twice\n")
-    assert ran.stderr == "joulewise: 2 runs are named twice: this is the newest\n"
+    assert ran.stderr == "joulewise: 2 runs are named twice; this is the newest\n"
 
 
 def test_a_command_of_several_lines_is_one_line(joulewise, make_run):

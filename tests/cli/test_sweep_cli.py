@@ -27,7 +27,7 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         ((*SIM, "--power-limit", "100"), "150 to 300 W"),
         ((*SIM, "--power-limit", "many"), "many"),
         ((*SIM, "--set", "power_limit_w=150,200"), "--power-limit 150,200"),
-        ((*SIM, "--set", "batch_size"), "has no NAME="),
+        ((*SIM, "--set", "batch_size"), "is not NAME=VALUE"),
         ((*SIM, "--set", "batch_size=0"), "a batch_size of 0"),
         ((*SIM, "--set", "width=3"), "a simulated workload has no width"),
         ((*SIM, *LIMITS, "--reference", "lr=1"), "which is no axis"),
@@ -36,7 +36,7 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         ((*SIM, *LIMITS, "--by", "enrgy"), "did you mean energy"),
         ((*SIM, *LIMITS, "--max-slowdown", "0.5"), "--max-slowdown"),
         ((*SIM, *LIMITS, "--pue", "0.5"), "--pue"),
-        ((*SIM, *LIMITS, "--gpu", "one"), "names no GPUs"),
+        ((*SIM, *LIMITS, "--gpu", "one"), "is not a list of GPUs"),
         ((*SIM, *LIMITS, "--price", "0.3"), "--dry-run"),
         ((*SIM, *LIMITS, "--tolerance", "2"), "add --adaptive"),
         ((*SIM, *LIMITS, "--", "true"), "both a command and --sim"),
@@ -45,7 +45,7 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         (("--sim", "v100", "--workload", "resnet5", *LIMITS), "resnet50"),
         (("--set", "a=1", "--", "no-such-program", "{a}"), "no-such-program"),
         (("--set", "a=1", "--", "echo", "{b}"), "{b}"),
-        (("--repeat", "3", "nowhere.toml"), "put it into the file"),
+        (("--repeat", "3", "nowhere.toml"), "write it into the file"),
         (("nowhere.toml",), "nowhere.toml"),
     ],
 )
@@ -186,7 +186,7 @@ def test_the_same_command_tries_again_what_failed_until_nothing_has(joulewise, t
     command = ("--set", "mode=a,b", "--repeat=2", "--json=-", "--", *program)
     first = joulewise("sweep", *command)
     assert first.returncode == 1
-    assert "the same command tries again what failed" in first.stderr
+    assert "the same command repeats the runs that failed" in first.stderr
     again = joulewise("sweep", *command)
     assert again.returncode == 1
     assert "2 runs are there, 2 runs left; 2 failed before and are tried again" in again.stderr
@@ -215,5 +215,5 @@ def test_a_failed_run_is_shown_with_the_end_of_its_log(joulewise, tmp_path):
     assert lines[at + 1 : at + 4][-2:] == ["| reading", "| no such data"]
     assert lines[at + 4] == f"log: {failed['log']}"
     assert "no such data" in Path(failed["log"]).read_text()
-    assert "no GPU was in use: the node is counted" in ran.stderr
+    assert "no GPU was in use: the energy is that of the node" in ran.stderr
     assert "counted: node (no GPU in use" in ran.stdout

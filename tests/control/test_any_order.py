@@ -46,7 +46,7 @@ class AnyOrder(RuleBasedStateMachine):
 
         def interruptible(ours, line):
             self.step()
-            if self.disk_is_full and (line or ours._owed):
+            if self.disk_is_full and (line or ours._pending):
                 raise OSError(errno.ENOSPC, "full")
             append(ours, line)
             self.step()

@@ -185,7 +185,7 @@ def test_who_owns_the_file_behind_a_knob_keeps_root_from_it(tmp_path):
 @as_root
 def test_only_root_may_enter_the_folder_of_locks(tmp_path, monkeypatch):
     monkeypatch.delenv("JOULEWISE_SIM", raising=False)
-    monkeypatch.setattr(claims_module, "_RUN", tmp_path / "run")
+    monkeypatch.setattr(claims_module, "_RUN_FOLDER", tmp_path / "run")
     folder = claims_module.lock_folder()
     assert folder.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("JOULEWISE_SIM", "a simulation")

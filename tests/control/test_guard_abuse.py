@@ -90,7 +90,7 @@ class Toy(ToyDevice):
 @pytest.fixture(autouse=True, scope="module")
 def impatient():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_module, "_LOOK_S", 0.001)
+        patch.setattr(server_module, "_POLL_S", 0.001)
         yield
 
 
@@ -175,7 +175,7 @@ def connected(server):
 
 
 def test_a_message_without_an_end_is_not_read_on(monkeypatch):
-    monkeypatch.setattr(server_module, "_HALF_S", 1e9)
+    monkeypatch.setattr(server_module, "_PARTIAL_MESSAGE_S", 1e9)
     with serving() as (server, device), connected(server) as line:
         line.send(lease_line() + b"x" * (MAX_MESSAGE_B + 4096))
         until_all_are_gone(server)
@@ -183,7 +183,7 @@ def test_a_message_without_an_end_is_not_read_on(monkeypatch):
 
 
 def test_who_does_not_finish_a_message_is_gone(monkeypatch):
-    monkeypatch.setattr(server_module, "_HALF_S", 0)
+    monkeypatch.setattr(server_module, "_PARTIAL_MESSAGE_S", 0)
     with serving() as (server, device), connected(server) as line:
         line.send(lease_line() + b'{"kind"')
         until_all_are_gone(server)
@@ -191,7 +191,7 @@ def test_who_does_not_finish_a_message_is_gone(monkeypatch):
 
 
 def test_who_waits_between_messages_stays(monkeypatch):
-    monkeypatch.setattr(server_module, "_HALF_S", 0)
+    monkeypatch.setattr(server_module, "_PARTIAL_MESSAGE_S", 0)
     with serving() as (server, device), connected(server) as line:
         line.send(lease_line())
         server.serve(lambda: bool(device.turned))

@@ -74,7 +74,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    monkeypatch.setattr(server_module, "_LOOK_S", 0.001)
+    monkeypatch.setattr(server_module, "_POLL_S", 0.001)
     made = Place(tmp_path)
     yield made
     made.server.close()

@@ -235,7 +235,7 @@ def test_a_leftover_is_claimed_once(tmp_path):
     abandon(tmp_path, ONE)
     found = only(tmp_path)
     with journal.claim_journal(found) as first, journal.claim_journal(found) as second:
-        assert first.found.holds == (ONE,)
+        assert first.content.holds == (ONE,)
         assert second is None
     with journal.claim_journal(found) as third:
         third.end([])

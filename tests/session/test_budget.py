@@ -104,7 +104,7 @@ def test_what_was_not_foreseen_is_exceeded_all_the_same():
     watch = BudgetWatch([parse_budget("1kJ:stop")])
     (event,) = watch.check(time_s=5400, energy_j=1500, forecast=energy(1200, 1100, 1300))
     assert event.message == (
-        "the budget of 1kJ is used up after 1 h 0 min; by now 1.5 kJ are used, 0.5 kJ over; "
+        "the budget of 1kJ is used up after 1 h 00 min; by now 1.5 kJ are used, 0.5 kJ over; "
         "stopping the command"
     )
     assert as_message(event) == {

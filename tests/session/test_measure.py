@@ -28,7 +28,7 @@ from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, first_lin
 def nothing_around(monkeypatch):
     monkeypatch.delenv(spans.RUN_MARKS, raising=False)
     monkeypatch.delenv(spans.MEASURE_MARKS, raising=False)
-    monkeypatch.setattr(spans, "_around", None)
+    monkeypatch.setattr(spans, "_outer_marks", None)
 
 
 @pytest.fixture

@@ -132,8 +132,8 @@ def test_without_a_readable_device_time_is_foretold():
     ("epochs", "total", "reason"),
     [
         (4, None, "number of epochs is not known"),
-        (0, 10, "two whole epochs"),
-        (1, 10, "two whole epochs"),
+        (0, 10, "two complete epochs"),
+        (1, 10, "two complete epochs"),
         (4, 4, "last epoch is over"),
     ],
 )
@@ -227,7 +227,7 @@ def test_the_estimate_lies_in_its_interval_and_not_in_the_past(periods_s, left, 
 @pytest.mark.parametrize("after", [2, 3, 5])
 def test_trainings_end_inside_their_outlook(after):
     """A small share of ``benchmarks/outlook.py``: 95 % is meant, of 60."""
-    from forecast import BOARDS, judge, train
+    from outlook import BOARDS, judge, train
 
     draw = random.Random(after)
     scores = []

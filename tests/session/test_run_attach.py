@@ -94,7 +94,7 @@ def test_killed_it_leaves_the_job_alone(tmp_path):
     [
         (["--pid", str(2**22 + 1)], "no process"),
         (["--pid", str(os.getpid()), "--", "true"], "both"),
-        (["--pid", str(os.getpid()), "--budget", "1kWh:stop"], "not stopped"),
+        (["--pid", str(os.getpid()), "--budget", "1kWh:stop"], "does not stop a process"),
         (["--pid", "0"], "0"),
     ],
 )

@@ -51,7 +51,7 @@ def test_the_second_joins_and_the_last_one_shows_the_result(tmp_path):
         assert first.recorder_pid == second.recorder_pid
         _, said = first.process.communicate("", timeout=DEADLINE_S)
         assert first.process.returncode == 0
-        assert "together with another command" in said
+        assert "together with that of another command" in said
         assert "total" not in said
         assert not gone(first.recorder_pid)
         _, said = second.process.communicate("", timeout=DEADLINE_S)

@@ -52,7 +52,7 @@ def test_killing_joulewise_ends_the_command_and_all_that_it_started(code, tmp_pa
         result = json.loads((session.run / "result.json").read_text())
         assert result["state"] == "stopped"
         (why,) = [w["message"] for w in result["warnings"] if w["code"] == "stopped"]
-        assert why == "joulewise was killed, and the command with it (exit 137)"
+        assert why == "joulewise was killed, and the command with it (exit status 137)"
 
 
 def test_killing_the_recorder_touches_nothing_and_joulewise_tells_what_there_is(tmp_path):

@@ -21,7 +21,7 @@ from tests.helpers.processes import python
         (["--json", "-", "--", "true"], 2, "stdout", "file"),
         (["--json", "/no/such/folder/r.json", "--", "true"], 2, "/no/such", "folder"),
         (["--json", "/tmp", "--", "true"], 2, "cannot write /tmp", "file"),
-        (["--name", "last", "--", "true"], 2, "last", "otherwise"),
+        (["--name", "last", "--", "true"], 2, "last", "another name"),
         (["--name", "", "--", "true"], 2, "the name is empty", "leave it out"),
         (["--tag", " ", "--", "true"], 2, "a tag is empty", "leave it out"),
         (["--rate", "fast", "--", "true"], 2, "'fast' is not a number", "--help"),
@@ -79,7 +79,7 @@ def test_on_a_system_that_lacks_what_it_takes():
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "joulewise: run does not work on this system",
-        "  use Linux or macOS; on Windows, WSL",
+        "  use Linux, macOS, or WSL on Windows",
     ]
 
 

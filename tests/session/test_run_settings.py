@@ -140,13 +140,13 @@ def test_a_clock_is_recorded_though_the_driver_does_not_tell_it(sim):
             "--power-limit 20%",
             (
                 "gpu0's power limit cannot be 60 W (20 % of its default 300 W)\n"
-                "  it takes 150 to 300 W, or 50 to 100 %\n"
+                "  give 150 to 300 W, or 50 to 100 %\n"
             ),
             2,
         ),
         ("--power-limit much", "'much' is not a power limit\n", 2),
         ("--power-limit 170 --gpu 7", "there is no gpu7\n", 2),
-        ("--power-limit 170 --gpu a", "'a' names no GPUs\n", 2),
+        ("--power-limit 170 --gpu a", "'a' is not a list of GPUs\n", 2),
         (
             "--gpu 0",
             "--gpu needs a setting\n  add --power-limit or a clock, or leave out --gpu\n",
@@ -285,5 +285,5 @@ def test_a_killed_service_is_named(sim):
 def test_settings_know_whether_there_are_any():
     assert Settings().is_nothing
     assert not Settings(power_limit="70%").is_nothing
-    with pytest.raises(UsageError, match="no power limit"):
+    with pytest.raises(UsageError, match="not a power limit"):
         Settings(power_limit="-5")

@@ -1,4 +1,4 @@
-"""``joulewise sim``: any NVML client, on simulated GPUs."""
+"""``joulewise sim``: runs a command on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -35,29 +35,34 @@ Examples:
     "gpus",
     metavar="GPUS",
     required=True,
-    help="Which GPUs: v100, v100x8, or a mix such as v100x2,rtx6000.",
+    help="Simulate these GPUs: v100, v100x8, or a mix such as v100x2,rtx6000.",
 )
-@click.option("--workload", metavar="NAME", help="Keep every GPU busy with this from the start.")
-@click.option("--batch-size", type=Whole(min=1), metavar="N", help="The workload's batch size.")
+@click.option("--workload", metavar="NAME", help="Run this workload on every GPU from the start.")
+@click.option(
+    "--batch-size",
+    type=Whole(min=1),
+    metavar="N",
+    help="Batch size of the workload. [default: the workload's own]",
+)
 @click.option(
     "--truth",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write the exact energy of each GPU here, as CSV.",
+    help="Write the exact energy of each GPU to FILE as CSV.",
 )
 @click.option(
     "--fault",
     "faults",
     multiple=True,
     metavar="SPEC",
-    help="What goes wrong and when, such as gpu0:lost@5s; may be repeated.",
+    help="Inject a fault, such as gpu0:lost@5s; may be repeated.",
 )
 @click.option(
     "--latency",
     type=click.Choice(["driver", "none"]),
     default="driver",
     show_default=True,
-    help="Whether a call takes as long as a driver's.",
+    help="Let calls take as long as those of a real driver, or no time.",
 )
 @click.option(
     "--seed",
@@ -65,22 +70,22 @@ Examples:
     default=0,
     show_default=True,
     metavar="N",
-    help="Another seed is another set of boards.",
+    help="Seed of the boards' individual differences.",
 )
 @click.option(
     "--persistence",
     type=click.Choice(["on", "off"]),
-    help="Whether limits and counters outlive the last client. [default: the board's]",
+    help="Keep limits and counters when the last client has left. [default: as the board does]",
 )
 @click.option(
     "--as-root",
     is_flag=True,
-    help="Let everyone set limits and clocks, as only root may otherwise.",
+    help="Let every user set limits and clocks, as root can.",
 )
 @click.option(
     "--accounting",
     is_flag=True,
-    help="Begin with accounting mode on: the driver remembers processes that have ended.",
+    help="Start with accounting mode on: the driver remembers processes that have ended.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 def command(
@@ -97,13 +102,13 @@ def command(
     accounting: bool,
     command: tuple[str, ...],
 ) -> int:
-    """Run CMD on GPUs that are not there.
+    """Run CMD on simulated GPUs.
 
-    CMD and everything it starts see simulated GPUs through NVML and nvidia-smi. It keeps its
-    input, output, signals and exit status.
+    CMD and everything it starts see the GPUs through NVML and nvidia-smi. It keeps its input,
+    output, signals and exit status.
     """
     environ = {**os.environ, SIM_COMMAND: _command_line(sys.argv[1:], command)}
-    # Read when numpy is first imported: the arithmetic here is too small for threads.
+    # Read when numpy is first imported: these computations are too small for threads.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     from joulewise.simulate.realtime.launch import prepare, run
 
@@ -125,7 +130,7 @@ def command(
 
 
 def _command_line(arguments: Sequence[str], command: Sequence[str]) -> str:
-    """How this simulation is started again, to be written before a command."""
+    """The command line that starts this simulation, up to its command."""
     options = list(arguments[: len(arguments) - len(command)])
     if options[-1:] == ["--"]:
         options.pop()
