@@ -105,7 +105,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def mend(self):
-        self.attempt(self.guardian.mend)
+        self.attempt(self.guardian.retry)
 
     @rule(key=keys, watts=theirs_w)
     def stranger_sets(self, key, watts):
@@ -133,7 +133,7 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def what_nobody_holds_is_as_it_was(self):
         told = {
-            change.where
+            change.setting
             for kept in journal.read_journals(self.state)
             for hold in kept.holds
             for change in hold.changes

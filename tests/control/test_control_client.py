@@ -120,7 +120,7 @@ def test_no_service_is_none(tmp_path):
 
 
 def test_what_is_no_socket_is_told():
-    with pytest.raises(JoulewiseError, match="cannot be asked"):
+    with pytest.raises(JoulewiseError, match="cannot connect to the service"):
         Client.of_the_service({"JOULEWISE_GUARD": os.devnull + "/guard.sock"})
 
 

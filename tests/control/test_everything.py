@@ -50,7 +50,7 @@ def board():
 
 @pytest.fixture
 def prompt(board):
-    made = DeadlineDevice(board, look_s=DEADLINE_S, answer_s=DEADLINE_S)
+    made = DeadlineDevice(board, read_deadline_s=DEADLINE_S, write_deadline_s=DEADLINE_S)
     yield made
     board.free.set()
     made.close()

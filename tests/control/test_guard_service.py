@@ -248,7 +248,7 @@ def test_who_has_neither_the_right_nor_a_service_is_told_what_gives_it(gpus):
     eventually(lambda: limits_w(gpus) == [290, 280])  # what another test has left goes back
     code = f"sys.executable = {python!r}; print(refused(power_limit_w=200))"
     said = told(environ, code)
-    assert said.startswith("PermissionDeniedError: gpu0's power limit cannot be turned")
+    assert said.startswith("PermissionDeniedError: gpu0's power limit cannot be changed")
     assert re.search(r"run `sudo -E /\S+( -m joulewise)? …`, or have an administrator set up", said)
     assert "guard --group NAME --unit" in said
     assert limits_w(gpus) == [290, 280]
@@ -345,14 +345,14 @@ def test_a_folder_for_the_socket_is_made_aloud_but_not_a_whole_path(tmp_path, gp
     assert not (tmp_path / "no").exists()
     socket = tmp_path / "new" / "guard.sock"
     with guard(gpus, tmp_path, "--group", GROUP, "--socket", str(socket)) as service_of_ours:
-        assert f"made {socket.parent}" in service_of_ours.log
+        assert f"created {socket.parent}" in service_of_ours.log
         assert socket.is_socket()
 
 
 def test_a_file_in_the_sockets_place_is_left_alone(tmp_path):
     path = tmp_path / "guard.sock"
     path.write_text("precious")
-    with pytest.raises(UsageError, match="no socket"):
+    with pytest.raises(UsageError, match="is not a socket"):
         server.serve(path, None, GROUP)
     assert path.read_text() == "precious"
 

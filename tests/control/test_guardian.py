@@ -294,15 +294,15 @@ def test_what_another_left_goes_back_without_being_asked_for(place, tmp_path):
     kill(dead)
     (gpu0, gpu1), log = place.boards, []
     service = Guardian(tmp_path, [gpu0], log.append, find=lambda: found, now_s=lambda: now_s[0])
-    service.mend()
+    service.retry()
     assert place.limits == [200, 150]
     for now_s[0] in (10.0, 20.0, 30.0):
-        service.mend()
+        service.retry()
         assert place.limits == [240, 150]
     assert sum("the device is not there" in line for line in log) == 1
     found[gpu1.info.uid] = gpu1
     now_s[0] = 40.0
-    service.mend()
+    service.retry()
     assert place.limits == [240, 260]
     assert place.written == []
 
@@ -364,7 +364,7 @@ def test_a_full_disk_is_met_before_anything_is_turned(place, monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda *_: 0)
     with pytest.raises(JoulewiseError, match="No space left") as told:
         place.lease(watts(200))
-    assert "nothing was turned" in told.value.hint
+    assert "nothing was changed" in told.value.hint
     assert place.limits == [240, 260]
     assert place.guardian.holds(ANNA) == []
 
@@ -461,10 +461,10 @@ def empty(folder, pattern):
 @pytest.mark.parametrize(
     ("number", "cure"),
     [
-        (errno.ENOSPC, "make room there"),
-        (errno.EROFS, "mounted for writing"),
+        (errno.ENOSPC, "free some disk space"),
+        (errno.EROFS, "mount its file system for writing"),
         (errno.EACCES, "make that folder writable"),
-        (errno.ENOLCK, "mounted with locks"),
+        (errno.ENOLCK, "mount its file system with locks"),
     ],
 )
 def test_what_keeps_a_journal_from_being_written_is_said(place, monkeypatch, number, cure):

@@ -98,7 +98,7 @@ except JoulewiseError as error:
 print(json.dumps([said, limits()]))
 """)
     (message, hint), after = told
-    assert "put things back" in message
+    assert "restored them" in message
     assert hint == "take the leases again"
     assert after == [280, 260]
 

@@ -57,7 +57,7 @@ def stacks():
     ],
 )
 def test_verdicts(stacks, reasons, power_w, said):
-    assert watched(Board(reasons, power_w), stacks, 10).said(hold("1")) == said
+    assert watched(Board(reasons, power_w), stacks, 10).describe(hold("1")) == said
 
 
 def test_it_looks_once_a_second(stacks):

@@ -53,7 +53,7 @@ def test_our_own_processes_are_no_strangers(proc):
 
 
 def test_another_users_process_is_named(proc):
-    with pytest.raises(HeldError, match=r"gpu0 is used by pid 11 of .*another power limit would"):
+    with pytest.raises(HeldError, match=r"gpu0 is used by pid 11 of .*a new power limit would"):
         ask(Board(10, 11), proc({10: OURS, 11: THEIRS}))
 
 

@@ -268,7 +268,8 @@ def test_a_service_that_ends_says_what_it_put_back_and_the_command_goes_on(sim):
     ends = "kill $guard; timeout 60 bash said_so; bash limits"
     shown, said, codes = by_service(sim, ends)
     back = "gpu1's power limit back to 260 W, gpu0's power limit back to 250 W"
-    line = f"joulewise: the guard service ended and put {back}; the command goes on without these settings"
+    line = f"joulewise: the guard service ended and put {back}; "
+    line += "the command goes on without these settings"
     assert shown == [line, "250 260", "0", "250 260"]
     assert "joulewise restore" not in said
     assert "settings_unguarded" in codes

@@ -331,7 +331,8 @@ class Guardian:
         ]
         for requested, actual in rounded:
             value = valued(requested.knob, actual.value)
-            notes.add(requested.key, requested.knob, f"set to {value}, rounded from {requested.value:g}")
+            note = f"set to {value}, rounded from {requested.value:g}"
+            notes.add(requested.key, requested.knob, note)
         if rounded:
             hold = replace(hold, changes=changes)
             self._rewrite(hold)

@@ -83,7 +83,7 @@ class AppliedSettings:
             by = ", by the guard service" if lease.by_service else ""
             for key, values in lease.enforced.items():
                 before = lease.before[key]
-                changes = (describe_for_run(knob, before[knob], now) for knob, now in values.items())
+                changes = (describe_for_run(knob, before[knob], v) for knob, v in values.items())
                 devices_by_text.setdefault(f"{', '.join(changes)} for this run{by}", []).append(key)
         for text, keys in devices_by_text.items():
             yield f"{listed_keys(keys)}: {text}"
