@@ -145,11 +145,11 @@ def _calibrate(
     tables = {quantity: table_card(device, quantity) for quantity in SENSORS}
     with Rig(device, force=force) as rig:
         timing = _progress(f"{device.info.key}: timing")
-        found = calibrate(device.info, tables, rig, seconds, progress=timing)
+        calibration = calibrate(device.info, tables, rig, seconds, progress=timing)
         if meter is not None:
             gain = gain_from_waves(rig, meter, progress=_progress(f"{device.info.key}: gain"))
-            found = replace(found, gain=gain.gain, gain_how=gain.how)
-    return keep(found, os.environ, _utc_now())
+            calibration = replace(calibration, gain=gain.gain, gain_how=gain.how)
+    return keep(calibration, os.environ, _utc_now())
 
 
 def _calibrate_from_run(
@@ -159,13 +159,13 @@ def _calibrate_from_run(
     from joulewise.calibrate.gain import gains_from_run
     from joulewise.store.runs import find
 
-    found = gains_from_run(find(store, which), meter)
+    gains = gains_from_run(find(store, which), meter)
     wanted = {f"gpu{number}" for number in gpus}
-    if lacking := wanted - {info.key for info in found}:
+    if lacking := wanted - {info.key for info in gains}:
         raise UsageError(f"the run has no trace of {min(lacking)}", "joulewise show lists its GPUs")
     return [
         keep(Calibration(info, gain=gain.gain, gain_how=gain.how), os.environ, _utc_now())
-        for info, gain in found.items()
+        for info, gain in gains.items()
         if not wanted or info.key in wanted
     ]
 
@@ -173,17 +173,17 @@ def _calibrate_from_run(
 def _select_devices(devices: tuple[Device, ...], gpus: tuple[int, ...]) -> list[Device]:
     from joulewise.data import Kind
 
-    found = {device.info.key: device for device in devices if device.info.kind is Kind.GPU}
-    if not found:
+    gpus_by_key = {device.info.key: device for device in devices if device.info.kind is Kind.GPU}
+    if not gpus_by_key:
         raise UsageError(
             "there is no GPU to calibrate",
             "run `joulewise doctor`; to try it: joulewise sim --gpu v100 -- joulewise calibrate",
         )
-    wanted = [f"gpu{number}" for number in dict.fromkeys(gpus)] or list(found)
+    wanted = [f"gpu{number}" for number in dict.fromkeys(gpus)] or list(gpus_by_key)
     for key in wanted:
-        if key not in found:
-            raise UsageError(f"there is no {key}", f"visible GPUs are {', '.join(found)}")
-    return [found[key] for key in wanted]
+        if key not in gpus_by_key:
+            raise UsageError(f"there is no {key}", f"visible GPUs are {', '.join(gpus_by_key)}")
+    return [gpus_by_key[key] for key in wanted]
 
 
 def _parse_meter(path: Path, efficiency: str | None) -> WallMeter:
@@ -192,9 +192,9 @@ def _parse_meter(path: Path, efficiency: str | None) -> WallMeter:
 
     if efficiency is None:
         return WallMeter(path, USUAL_EFFICIENCY)
-    told = re.fullmatch(r"\s*([\d.]+)\s*(?:(?:±|\+-|\+/-)\s*([\d.]+))?\s*", efficiency)
+    match = re.fullmatch(r"\s*([\d.]+)\s*(?:(?:±|\+-|\+/-)\s*([\d.]+))?\s*", efficiency)
     try:
-        share, error = (float(part or "0.01") for part in told.groups()) if told else (0.0, 0.0)
+        share, error = (float(part or "0.01") for part in match.groups()) if match else (0.0, 0.0)
     except ValueError:
         share = error = 0.0
     if not (0.3 <= share <= 1 and error < share / 2):

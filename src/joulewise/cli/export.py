@@ -109,15 +109,15 @@ def command(
             if what == "spans"
             else span_device_table(run, manifest, result, devices, spans=spans)
         )
-        lost = [each for each in (*result.warnings, *spans.warnings) if each.code in _LOST_SPANS]
+        lost = [one for one in (*result.warnings, *spans.warnings) if one.code in _LOST_SPANS]
     else:
         shape, pieces = lane_table(sound, wanted, lane, origin_ns)
-        damage = tuple(each for each in damage if each.lane is lane)
-        odd = [each.warning for each in implausible if each.lane is lane]
-        lost = [*odd, *(each for each in result.warnings if each.code is Caution.RECORDER_ENDED)]
+        damage = tuple(one for one in damage if one.lane is lane)
+        odd = [one.warning for one in implausible if one.lane is lane]
+        lost = [*odd, *(one for one in result.warnings if one.code is Caution.RECORDER_ENDED)]
     rows = write(shape, pieces, form, path)
-    said = {each.message: HINT for each in damage} | {each.message: each.hint for each in lost}
-    for message, hint in said.items():
+    notes = {one.message: HINT for one in damage} | {one.message: one.hint for one in lost}
+    for message, hint in notes.items():
         say(message, hint)
     if path != STDOUT:
         click.echo(f"{rows} row{'' if rows == 1 else 's'} in {path}", err=True)

@@ -75,56 +75,56 @@ def command(
     if has_all and (limit or page):
         raise UsageError("--all cannot be combined with --limit or --page", "leave out one of them")
     condition = all_of(parse_filter(text) for text in filters)
-    found = list_runs(
+    listing = list_runs(
         store, condition, limit=None if has_all else limit or _PAGE_RUNS, page=page or 1
     )
     if json_path:
         content = {
-            "runs": [runs_as_json(run) for run in found.runs],
-            "skipped": [{"path": str(one.path), "reason": one.reason} for one in found.skipped],
-            "total": found.total,
-            "page": found.page,
-            "pages": found.pages,
+            "runs": [runs_as_json(run) for run in listing.runs],
+            "skipped": [{"path": str(one.path), "reason": one.reason} for one in listing.skipped],
+            "total": listing.total,
+            "page": listing.page,
+            "pages": listing.pages,
         }
         write_json(content, json_path)
-    if json_path != STDOUT and (found.runs or found.skipped):
+    if json_path != STDOUT and (listing.runs or listing.skipped):
         from joulewise.report.terminal.runs import draw
 
-        draw(found.runs, found.skipped, console())
-        _say_not_computed(found.runs, program(store))
+        draw(listing.runs, listing.skipped, console())
+        _say_not_computed(listing.runs, program(store))
         if not filters:
-            _say_of_sweeps(found, program(store))
-    if not found.runs:
-        _say_none(found, store, is_filtered=bool(filters))
-    elif len(found.runs) < found.total:
-        _say_of_pages(found, filters, limit, program(store))
+            _say_of_sweeps(listing, program(store))
+    if not listing.runs:
+        _say_none(listing, store, is_filtered=bool(filters))
+    elif len(listing.runs) < listing.total:
+        _say_of_pages(listing, filters, limit, program(store))
 
 
-def _say_none(found: RunPage, store: Path, *, is_filtered: bool) -> None:
-    if found.total:
-        say(f"there is no page {found.page}", f"give --page a number from 1 to {found.pages}")
+def _say_none(listing: RunPage, store: Path, *, is_filtered: bool) -> None:
+    if listing.total:
+        say(f"there is no page {listing.page}", f"give --page a number from 1 to {listing.pages}")
         return
-    some = is_filtered and found.stored
+    some = is_filtered and listing.stored
     more = " that match the filter" if some else "; to make one: joulewise run -- CMD..."
     click.echo(f"no runs in {store}{more}", err=True)
 
 
-def _say_of_pages(found: RunPage, filters: Sequence[str], limit: int | None, again: str) -> None:
+def _say_of_pages(listing: RunPage, filters: Sequence[str], limit: int | None, again: str) -> None:
     """Say that this is one page of the list, and how to get the others."""
     filtered = "".join(f" --filter {quote(text)}" for text in filters)
     limited = f" --limit {limit}" if limit else ""
-    older = f"run: {again} ls{filtered}{limited} --page {found.page + 1} # older runs, or --all"
+    older = f"run: {again} ls{filtered}{limited} --page {listing.page + 1} # older runs, or --all"
     say(
-        f"{len(found.runs)} of {found.total:,} runs, page {found.page} of {found.pages}",
-        older if found.page < found.pages else f"run: {again} ls{filtered} --all # all of them",
+        f"{len(listing.runs)} of {listing.total:,} runs, page {listing.page} of {listing.pages}",
+        older if listing.page < listing.pages else f"run: {again} ls{filtered} --all # all of them",
     )
 
 
-def _say_of_sweeps(found: RunPage, again: str) -> None:
+def _say_of_sweeps(listing: RunPage, again: str) -> None:
     """Say how to leave out the runs of sweeps, which are hundreds and hide the others."""
-    if found.of_sweeps > _MAX_SWEEP_RUNS:
+    if listing.of_sweeps > _MAX_SWEEP_RUNS:
         say(
-            f"{found.of_sweeps} of these runs belong to sweeps, which `{again} choose` lists",
+            f"{listing.of_sweeps} of these runs belong to sweeps, which `{again} choose` lists",
             f"run: {again} ls --filter 'tag!=sweep:*' # without them",
         )
 

@@ -87,23 +87,23 @@ def _restore_stack(stack: Sequence[Change], device: Device | None) -> RestoreOut
     if first.before is None or _is_unreadable(device, first):
         reason = _set_back(device, first, first.before)
         return ended(End.FAILED if reason else End.RESTORED, first.before, None, reason)
-    found = device.get(first.knob)
-    if isinstance(found, Unavailable):
-        return ended(End.FAILED, first.before, None, found.reason)
-    target = _value_below(stack, found)
-    if target is None or target == found:
-        end = End.ALREADY if is_same(found, first.before) else End.FOREIGN
-        return ended(end, first.before, found)
+    current = device.get(first.knob)
+    if isinstance(current, Unavailable):
+        return ended(End.FAILED, first.before, None, current.reason)
+    target = _value_below(stack, current)
+    if target is None or target == current:
+        end = End.ALREADY if is_same(current, first.before) else End.FOREIGN
+        return ended(end, first.before, current)
     reason = _set_back(device, first, target) or _check_restored(device, first, target)
-    return ended(End.FAILED if reason else End.RESTORED, target, found, reason)
+    return ended(End.FAILED if reason else End.RESTORED, target, current, reason)
 
 
-def _value_below(stack: Sequence[Change], found: float) -> float | None:
+def _value_below(stack: Sequence[Change], current: float) -> float | None:
     """The value below our changes: from before them, or set by others between them.
 
-    ``found`` itself where none of our changes is in force.
+    ``current`` itself where none of our changes is in force.
     """
-    value: float | None = found
+    value: float | None = current
     for change in reversed(stack):
         if is_same(value, change.value):
             value = change.before
@@ -124,10 +124,10 @@ def _set_back(device: Device, change: Change, value: float | None) -> str:
 
 
 def _check_restored(device: Device, change: Change, value: float) -> str:
-    found = device.get(change.knob)
-    if isinstance(found, Unavailable):
-        return found.reason
-    return "" if is_same(found, value) else f"it stays at {valued(change.knob, found)}"
+    current = device.get(change.knob)
+    if isinstance(current, Unavailable):
+        return current.reason
+    return "" if is_same(current, value) else f"it stays at {valued(change.knob, current)}"
 
 
 def _is_unreadable(device: Device, change: Change) -> bool:
@@ -231,30 +231,30 @@ def _recover_journal(
     patience_s: float,
     report: Recovered,
 ) -> Recovered:
-    found = claimed.content
+    stored = claimed.content
     left: list[Hold] = []
-    if found.is_damaged or found.is_of_another_version:
-        report = replace(report, unread=(*report.unread, found.path))
-    if found.is_of_another_version:
-        log(f"{found.path.name} was written by another version of joulewise and is left to it")
+    if stored.is_damaged or stored.is_of_another_version:
+        report = replace(report, unread=(*report.unread, stored.path))
+    if stored.is_of_another_version:
+        log(f"{stored.path.name} was written by another version of joulewise and is left to it")
         return report
-    if found.is_damaged:
-        log(f"{found.path.name} is damaged: its settings may still be changed")
-    if found.holds and not found.is_of_this_boot:
+    if stored.is_damaged:
+        log(f"{stored.path.name} is damaged: its settings may still be changed")
+    if stored.holds and not stored.is_of_this_boot:
         report = replace(report, rebooted=report.rebooted + 1)
-        log(f"a reboot has undone the settings in {found.path.name}")
-    elif found.holds:
-        changes = [change for hold in found.holds for change in hold.changes]
+        log(f"a reboot has undone the settings in {stored.path.name}")
+    elif stored.holds:
+        changes = [change for hold in stored.holds for change in hold.changes]
         outcomes = _restore_unclaimed(changes, devices(), patience_s)
-        undone = [_with_last_holder(found, outcome) for outcome in outcomes]
+        undone = [_with_last_holder(stored, outcome) for outcome in outcomes]
         for became in undone:
             log(f"left by pid {became.holder.pid}: {said(became.outcome)}")
-        left = [rest for hold in found.holds if (rest := hold.after(outcomes)).changes]
+        left = [rest for hold in stored.holds if (rest := hold.after(outcomes)).changes]
         report = replace(report, undone=(*report.undone, *undone))
     try:
         claimed.end(left)
     except OSError as error:
-        warning = f"restored, but the journal cannot be removed: {found.path}: {error.strerror}"
+        warning = f"restored, but the journal cannot be removed: {stored.path}: {error.strerror}"
         log(warning)
         report = replace(report, unremoved=(*report.unremoved, warning))
     return report
