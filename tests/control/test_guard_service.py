@@ -228,7 +228,7 @@ def test_the_capabilities_of_the_unit_are_enough(gpus, tmp_path, config):
         with client(gpus, USE, STRANGER) as other:
             assert first_line(other.stdout) == "used\n"
             said = told(gpus, "print(refused(power_limit_w=200))")
-            assert f"gpu0 is used by pid {other.pid} of {STRANGER.pw_name}" in said
+            assert f"gpu0 is used by pid {other.pid} of user {STRANGER.pw_name}" in said
         assert server.end() == 0
 
 

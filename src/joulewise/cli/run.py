@@ -39,6 +39,11 @@ Examples:
   joulewise run --power-limit 70% -- python train.py
   joulewise run --pid 4711
 """
+_REQUEST_OPTIONS = (
+    *("rate_hz", "tags", "budgets", "gco2_per_kwh", "price_per_kwh", "epochs", "baseline_s"),
+    "cpu_tdp_w",
+)
+_SETTING_OPTIONS = ("power_limit", "sm_clock_mhz", "mem_clock_mhz", "cpu_limit_w", "force")
 _NOT_LINUX = (
     "not on Linux: if joulewise is killed, the command ends a moment later, and the commands of a "
     "group do not share a recorder"
@@ -145,25 +150,9 @@ def command(
     store: Path,
     *,
     command: tuple[str, ...],
-    rate_hz: float | None,
-    name: str | None,
-    tags: tuple[str, ...],
-    group: str | None,
-    no_hooks: bool,
-    budgets: tuple[str, ...],
-    gco2_per_kwh: float | None,
-    price_per_kwh: float | None,
-    epochs: int | None,
-    baseline_s: float,
-    cpu_tdp_w: float | None,
-    power_limit: str | None,
-    sm_clock_mhz: float | None,
-    mem_clock_mhz: float | None,
-    cpu_limit_w: float | None,
-    gpus: str | None,
-    force: bool,
-    json_path: str | None,
     pid: int | None,
+    json_path: str | None,
+    **given: Any,
 ) -> int:
     """Run CMD and measure its energy.
 
@@ -171,26 +160,19 @@ def command(
     marked without changing them (Keras, PyTorch, Lightning, Hugging Face).
     """
     _check_request(command, pid, json_path)
-    check_names(name, tags)
+    check_names(given["name"], given["tags"])
     from joulewise.session.budget import parse_budget
     from joulewise.session.group import job_id
 
     request = Request(
-        rate_hz=rate_hz,
-        name=name or "",
-        tags=tags,
-        group=job_id(os.environ) if group is None else group,
-        budgets=budgets,
-        gco2_per_kwh=gco2_per_kwh,
-        price_per_kwh=price_per_kwh,
-        epochs=epochs,
-        baseline_s=baseline_s,
-        cpu_tdp_w=cpu_tdp_w,
-        hooks=not no_hooks,
+        name=given["name"] or "",
+        group=job_id(os.environ) if given["group"] is None else given["group"],
+        hooks=not given["no_hooks"],
+        **{name: given[name] for name in _REQUEST_OPTIONS},
     )
-    parsed_budgets = [parse_budget(budget, gco2_per_kwh) for budget in budgets]
+    parsed_budgets = [parse_budget(text, request.gco2_per_kwh) for text in request.budgets]
     settings = Settings(
-        power_limit, sm_clock_mhz, mem_clock_mhz, cpu_limit_w, gpu_indices(gpus), force
+        gpus=gpu_indices(given["gpus"]), **{name: given[name] for name in _SETTING_OPTIONS}
     )
     with closing(_apply_settings(settings)) as applied:
         request = replace(request, settings=applied.as_json())

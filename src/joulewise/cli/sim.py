@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -89,18 +90,7 @@ Examples:
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 def command(
-    *,
-    gpus: str,
-    workload: str | None,
-    batch_size: int | None,
-    truth: Path | None,
-    faults: tuple[str, ...],
-    latency: str,
-    seed: int,
-    persistence: str | None,
-    as_root: bool,
-    accounting: bool,
-    command: tuple[str, ...],
+    *, command: tuple[str, ...], latency: str, persistence: str | None, **given: Any
 ) -> int:
     """Run CMD on simulated GPUs.
 
@@ -113,18 +103,11 @@ def command(
     from joulewise.simulate.realtime.launch import prepare, run
 
     plan = prepare(
-        gpus=gpus,
-        workload=workload,
-        batch_size=batch_size,
-        truth=truth,
-        faults=faults,
-        latency=latency == "driver",
-        seed=seed,
-        persistence=None if persistence is None else persistence == "on",
-        as_root=as_root,
-        accounting=accounting,
         command=command,
         environ=environ,
+        latency=latency == "driver",
+        persistence=None if persistence is None else persistence == "on",
+        **given,
     )
     return run(plan)
 

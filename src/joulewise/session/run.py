@@ -44,11 +44,6 @@ from joulewise.units import NS_PER_S
 GRACE_S: Final = 10.0
 
 
-class Running(Protocol):
-    @property
-    def pid(self) -> int: ...
-
-
 class BudgetEnforcer:
     """Reports each change of a budget once, and ends the command where a budget says so.
 
@@ -59,7 +54,7 @@ class BudgetEnforcer:
     def __init__(
         self,
         budgets: Sequence[Budget],
-        command: Running,
+        command: MeasuredCommand,
         start_ns: int,
         recorder: RecorderProcess,
         say: Callable[[str], None],
