@@ -327,7 +327,9 @@ class TestPages:
     def test_a_page_that_is_not_there(self, joulewise):
         ran = joulewise("ls", "--limit", "2", "--page", "4")
         assert (ran.returncode, ran.stdout) == (0, "")
-        assert ran.stderr.startswith("joulewise: no page 4: there are 3\n")
+        assert ran.stderr.startswith(
+            "joulewise: there is no page 4\n  give --page a number from 1 to 3\n"
+        )
 
     def test_all_and_a_page_at_once(self, joulewise):
         ran = joulewise("ls", "--all", "--page", "2")

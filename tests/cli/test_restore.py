@@ -229,7 +229,7 @@ def test_root_is_told_whose_a_journal_is_that_it_does_not_trust(sim):
         "joulewise restore"
     )
     assert "Nothing is left set" not in ran.stdout
-    assert "may be anybody's work" in ran.stderr
+    assert "another user may have written it" in ran.stderr
     assert "let user nobody run `joulewise restore`, or delete it" in ran.stderr
     assert ran.returncode == 125
 

@@ -68,7 +68,7 @@ def _check_range(
     too_low = low is not None and (number < low or (is_open and number == low))
     if too_low or (high is not None and number > high):
         allowed = _describe_range(low, high, is_open)
-        bounds.fail(f"{_format(number)} must be {allowed}.", param, ctx)
+        bounds.fail(f"must be {allowed}, not {_format(number)}.", param, ctx)
     return number
 
 
