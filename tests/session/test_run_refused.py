@@ -19,7 +19,7 @@ from tests.helpers.processes import python
         (["--budget", "2kmh", "--", "true"], 2, "2kmh", "2kWh"),
         (["--budget", "5gCO2", "--", "true"], 2, "5gCO2", "--gco2-per-kwh"),
         (["--json", "-", "--", "true"], 2, "stdout", "file"),
-        (["--json", "/no/such/folder/r.json", "--", "true"], 2, "/no/such", "folder"),
+        (["--json", "/no/such/folder/r.json", "--", "true"], 2, "/no/such", "a file that you can write to"),
         (["--json", "/tmp", "--", "true"], 2, "cannot write /tmp", "file"),
         (["--name", "last", "--", "true"], 2, "last", "another name"),
         (["--name", "", "--", "true"], 2, "the name is empty", "leave it out"),
@@ -78,7 +78,7 @@ def test_on_a_system_that_lacks_what_it_takes():
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "joulewise: run does not work on this system",
+        "joulewise: `run` does not work on this system",
         "  use Linux, macOS, or WSL on Windows",
     ]
 

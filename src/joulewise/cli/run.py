@@ -218,7 +218,7 @@ def _check_request(command: tuple[str, ...], pid: int | None, json_path: str | N
         import fcntl  # noqa: F401  # a system that has it also has the signals and sockets we need
     except ImportError:
         raise UsageError(
-            "joulewise run does not work on this system", "use Linux, macOS, or WSL on Windows"
+            "`run` does not work on this system", "use Linux, macOS, or WSL on Windows"
         ) from None
     if pid is None and not command:
         raise UsageError("no command to run", "write it after --, as in: -- python train.py")
