@@ -189,7 +189,7 @@ def test_the_same_command_tries_again_what_failed_until_nothing_has(joulewise, t
     assert "the same command repeats the runs that failed" in first.stderr
     again = joulewise("sweep", *command)
     assert again.returncode == 1
-    assert "2 runs are there, 2 runs left; 2 failed before and are tried again" in again.stderr
+    assert "2 runs made before, 2 runs left; 2 failed before and are tried again" in again.stderr
     assert {each["attempts"] for each in json.loads(again.stdout)["failed"]} == {3}
     data.touch()
     mended = joulewise("sweep", *command)

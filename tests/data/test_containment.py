@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.data import DeviceInfo, Kind, PowerScope
+from joulewise.data import DeviceInfo, Energy, Kind, PowerScope, Source
 from joulewise.data.devices import find_contained, find_replaced
+from joulewise.data.energy import factors_of_estimates, scale
 
 KINDS = {"gpu": Kind.GPU, "cpu": Kind.CPU, "dram": Kind.DRAM, "node": Kind.NODE}
 
@@ -72,3 +74,42 @@ def test_every_cpu_counts_once_whichever_modules_are_used(modules, unused):
     counted = {each.key for each in devices} - set(inside) - not_counted
     for i in range(modules):
         assert (f"gpu{i}" in counted) != (f"cpu{i}" in counted)
+
+
+def energies(module_j, cpu_j, cpu_error_j, source=Source.MODELLED):
+    return {
+        "gpu0": Energy(module_j, 0.0, 0.05 * module_j, Source.MEASURED),
+        "cpu0": Energy(cpu_j, 0.0, cpu_error_j, source),
+    }
+
+
+def test_a_modelled_cpu_draws_no_more_than_the_module_around_it():
+    """3264 ± 3048 J, in a module that drew 1269 ± 63 J: the CPU drew 216 to 1332 J."""
+    before = energies(1269.0, 3264.0, 3048.0)
+    factors = factors_of_estimates(before, [MODULE, CPU], {"cpu0"})
+    cpu = scale(before["cpu0"], *factors["cpu0"])
+    assert cpu.value - cpu.error == pytest.approx(3264 - 3048)
+    assert cpu.value + cpu.error == pytest.approx(1269 * 1.05)
+
+
+@pytest.mark.parametrize(
+    ("counted", "change"),
+    [
+        ({"cpu0"}, {"module_j": 9000.0}),  # the module leaves room for it
+        ({"gpu0"}, {}),  # the module counts itself
+        ({"cpu0"}, {"source": Source.MEASURED}),
+    ],
+)
+def test_what_a_module_says_nothing_of_is_left_as_it_is(counted, change):
+    told = energies(**{"module_j": 1269.0, "cpu_j": 3264.0, "cpu_error_j": 3048.0, **change})
+    assert factors_of_estimates(told, [MODULE, CPU], counted) == {}
+
+
+@given(st.floats(1, 1e6), st.floats(0.1, 1e6), st.floats(0.01, 3))
+def test_a_bounded_estimate_lies_in_both_intervals_where_they_overlap(module_j, cpu_j, share):
+    before = energies(module_j, cpu_j, share * cpu_j)
+    factors = factors_of_estimates(before, [MODULE, CPU], {"cpu0"})
+    cpu = scale(before["cpu0"], *factors.get("cpu0", (1.0, 1.0)))
+    assert cpu.value + cpu.error <= 1.0501 * module_j or not factors
+    if cpu_j * (1 - share) < module_j:
+        assert cpu.value - cpu.error >= cpu_j * (1 - share) - 1e-6 * cpu_j

@@ -102,7 +102,13 @@ class Told:
 def watching(channels, *, once_more=False, period_ns=10 * MS):
     told = Told()
     watch = LoopWatchdog()
-    deadlines, at_edges = Deadlines(0, period_ns), {"once_more": once_more, "is_awaited": once_more}
+    deadlines, at_edges = (
+        Deadlines(0, period_ns),
+        {
+            "once_more": lambda _: once_more,
+            "is_awaited": once_more,
+        },
+    )
     watch.start([Loop("fast", channels, deadlines, told, **at_edges)])
     return watch, told
 

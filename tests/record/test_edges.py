@@ -185,7 +185,7 @@ EDGE = EdgeTiming(step_ns=2 * MS, lead_ns=40 * MS, lag_ns=10 * MS, tail_ns=60 * 
 
 def watching(*channels):
     watch = LoopWatchdog()
-    at_edges = {"once_more": True, "is_awaited": True}
+    at_edges = {"once_more": lambda _: True, "is_awaited": True}
     watch.start([Loop("fast", channels, Deadlines(0, HOUR_NS), Nobody(), **at_edges)])
     return watch
 

@@ -90,6 +90,15 @@ def test_the_command_itself_is_ended_though_it_overwrote_its_environment(program
     assert ending.end(0) == []
 
 
+def test_one_that_is_stopped_is_resumed_to_end(program):
+    """It would have cost the whole grace, and would not have saved anything."""
+    token, process = program
+    process.send_signal(signal.SIGSTOP)
+    eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+    Ending(token).ask()
+    assert first_line(process.stdout) == f"{int(signal.SIGTERM)}\n"
+
+
 class PlayedProcess:
     def __init__(self, pid, start_s, order):
         self.pid, self.start_s, self.order = pid, start_s, order
@@ -99,6 +108,9 @@ class PlayedProcess:
 
     def terminate(self):
         self.order.append(self.pid)
+
+    def status(self):
+        return psutil.STATUS_RUNNING
 
 
 @pytest.mark.parametrize("own", [None, 7])

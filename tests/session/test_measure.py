@@ -153,7 +153,7 @@ def test_slips_are_explained():
         joulewise.measure(tags=[1])
     with pytest.raises(UsageError, match="a tag is empty"):
         joulewise.measure(tags=["a", " "])
-    with pytest.raises(UsageError, match="cannot be named .last"):
+    with pytest.raises(UsageError, match="cannot be named 'last'"):
         joulewise.measure(name="last")
     with pytest.raises(UsageError, match="the name is empty"):
         joulewise.measure(name=" ")

@@ -15,11 +15,11 @@ LATE = (
 )
 
 
-def told(tmp_path, *simulated, program=LATE):
+def told(tmp_path, *simulated, program=LATE, board="v100"):
     result = tmp_path / "r.json"
     run = [*JOULEWISE, "--store", str(tmp_path), "run", "--json", str(result), "--"]
     subprocess.run(
-        [*JOULEWISE, "sim", "--gpu", "v100", *simulated, "--", *run, sys.executable, "-c", program],
+        [*JOULEWISE, "sim", "--gpu", board, *simulated, "--", *run, sys.executable, "-c", program],
         capture_output=True, check=True, env=environment(),
     )  # fmt: skip
     return json.loads(result.read_text())
@@ -29,9 +29,10 @@ def codes(result):
     return [warning["code"] for warning in result["warnings"] if warning["device"] == "gpu0"]
 
 
-def test_a_gpu_that_was_used_for_a_moment_counts(tmp_path):
+@pytest.mark.parametrize("board", ["v100", "gh200"])
+def test_a_gpu_that_was_used_for_a_moment_counts(tmp_path, board):
     """Its process comes after the looks of the first two seconds, and is gone before the next."""
-    result = told(tmp_path)
+    result = told(tmp_path, board=board)
     assert "gpu0" in result["counted"]
     assert "device_excluded" not in codes(result)
 

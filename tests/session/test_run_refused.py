@@ -19,7 +19,12 @@ from tests.helpers.processes import python
         (["--budget", "2kmh", "--", "true"], 2, "2kmh", "2kWh"),
         (["--budget", "5gCO2", "--", "true"], 2, "5gCO2", "--gco2-per-kwh"),
         (["--json", "-", "--", "true"], 2, "stdout", "file"),
-        (["--json", "/no/such/folder/r.json", "--", "true"], 2, "/no/such", "a file that you can write to"),
+        (
+            ["--json", "/no/such/folder/r.json", "--", "true"],
+            2,
+            "/no/such",
+            "a file that you can write to",
+        ),
         (["--json", "/tmp", "--", "true"], 2, "cannot write /tmp", "file"),
         (["--name", "last", "--", "true"], 2, "last", "another name"),
         (["--name", "", "--", "true"], 2, "the name is empty", "leave it out"),

@@ -14,7 +14,7 @@ it drew before is known as well as ever, so that is what counts, marked as the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +39,7 @@ from joulewise.analyse.energy.power_integral import typical_step_ns
 from joulewise.analyse.energy.windows import WindowEnergy, energy_of, window_energy
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Energy, Kind, PowerScope, Quantity, Source, Use
+from joulewise.data.energy import factors_of_estimates, scale
 from joulewise.devices.host.cpu_model import BUSY, IDLE
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
@@ -229,6 +230,39 @@ class MeasuredDevice:
         return chosen(self.idle)
 
 
+def bound_by_whole(
+    measured: Mapping[str, MeasuredDevice], counted: Collection[str]
+) -> dict[str, MeasuredDevice]:
+    """The same, with modelled parts that draw no more than a measured device around them.
+
+    The error of a model is one factor of the whole run: all windows are scaled alike.
+    """
+    energies = {key: one.uses[0].energy for key, one in measured.items()}
+    infos = [one.device.info for one in measured.values()]
+    factors = factors_of_estimates(energies, infos, counted)
+    return {key: _scaled(one, *factors.get(key, (1.0, 1.0))) for key, one in measured.items()}
+
+
+def _scaled(one: MeasuredDevice, factor: float, error_factor: float) -> MeasuredDevice:
+    if factor == error_factor == 1.0:
+        return one
+    return replace(
+        one,
+        uses=tuple(
+            replace(
+                use,
+                energy=scale(use.energy, factor, error_factor),
+                mean_w=use.mean_w and factor * use.mean_w,
+                peak_w=use.peak_w and factor * use.peak_w,
+                integral_j=use.integral_j and factor * use.integral_j,
+            )
+            for use in one.uses
+        ),
+        energy_j=factor * one.energy_j,
+        sampling_j=error_factor * one.sampling_j,
+    )
+
+
 def measure(
     open_lane: OpenLane,
     device: RecordedDevice,
@@ -403,6 +437,8 @@ _FEWEST: Final = 2
 def measure_parts(lanes: OpenLane, device: RecordedDevice, run: Stretch) -> dict[str, Energy]:
     """What each part drew in the run, by name; those that were read at least twice.
 
+    Of a run that is shorter than what a reading averages over nothing is known: most of what each
+    reading shows is of the time before.
     The readings are joined by straight lines (the trapezoidal rule). What the first and the last of
     them do not show is taken to be within the range of all.
     """
@@ -441,11 +477,11 @@ def _integrate(
 ) -> Energy | None:
     is_read = np.isfinite(power_w) & (t_ns >= run.start_ns)
     is_read &= t_ns <= run.end_ns + round(_WINDOW_S * NS_PER_S)
-    if is_read.sum() < _FEWEST:
+    end_s = (run.end_ns - run.start_ns) / NS_PER_S
+    if is_read.sum() < _FEWEST or end_s < _WINDOW_S:
         return None
     middle_s = (t_ns[is_read] - run.start_ns) / NS_PER_S - _WINDOW_S / 2
     watts = power_w[is_read]
-    end_s = (run.end_ns - run.start_ns) / NS_PER_S
     within = (middle_s > 0) & (middle_s < end_s)
     times_s = np.concatenate([[0.0], middle_s[within], [end_s]])
     levels_w = np.interp(times_s, middle_s, watts)

@@ -42,6 +42,7 @@ from joulewise.analyse.damage import FileDamage, ImplausibleReadings, SoundLanes
 from joulewise.analyse.device_energy import (
     CpuShare,
     MeasuredDevice,
+    bound_by_whole,
     cpu_share,
     measure,
     measure_parts,
@@ -448,6 +449,7 @@ def analyse(
         damaged={each.device: each.reason for each in damage if each.device and each.is_of_energy},
         activity=lambda key, others: activity(lanes, key, whole, others, is_module=key in modules),
     )
+    measured = bound_by_whole(measured, choice.counted)
     counted = [measured[key] for key in choice.counted if key not in choice.missing]
     cpu = cpu_share(counted, manifest, whole)
     energy_j, sampling_j = _sums(counted, len(seen), whole=not choice.missing)

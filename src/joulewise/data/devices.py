@@ -253,6 +253,17 @@ def find_contained(
     return inside
 
 
+def find_parts_of_uncounted(
+    devices: Iterable[DeviceInfo], counted: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Devices that do not count although something in them does, and what that is, by their keys.
+
+    Such is a superchip's module whose GPU was not used: its CPU and memory count.
+    """
+    parts = {d.key: tuple(key for key in d.contains if key in counted) for d in devices}
+    return {key: inside for key, inside in parts.items() if inside and key not in counted}
+
+
 def find_replaced(
     devices: Iterable[DeviceInfo], unread: Collection[str], contained: Mapping[str, str]
 ) -> list[str]:

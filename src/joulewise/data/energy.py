@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from joulewise.data.devices import Source
+from joulewise.data.devices import DeviceInfo, Source, find_parts_of_uncounted
 
 _SI: Final = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"))
 _KILO_FROM: Final = 1e4  # joules; below, kilojoules would hide digits that a short run has
@@ -64,6 +64,47 @@ def total_of_one(parts: Iterable[Energy | None]) -> Energy | None:
     whole = total(parts)
     gains_j = (part.error_gain for part in parts if part is not None)
     return whole and replace(whole, error_gain=math.fsum(gains_j))
+
+
+def factors_of_estimates(
+    energies: Mapping[str, Energy | None], devices: Iterable[DeviceInfo], counted: Collection[str]
+) -> dict[str, tuple[float, float]]:
+    """By what to multiply modelled energies of a run, and their errors, by the device's key.
+
+    A module whose GPU was not used does not count, and what is modelled of its contents in its
+    place may be far too high: together they draw no more than the module. Their sum lies in its own
+    interval and below the upper end of the module's: what is left is where the two overlap. Nothing
+    is said of devices for which that is their own interval.
+    """
+    factors: dict[str, tuple[float, float]] = {}
+    for whole, keys in find_parts_of_uncounted(devices, counted).items():
+        around = energies.get(whole)
+        parts = {
+            key: part
+            for key in keys
+            if (part := energies.get(key)) and part.source in (Source.MODELLED, Source.ASSUMED)
+        }
+        estimate = total(parts.values())
+        if not estimate or not around or around.at_least:
+            continue
+        most_j = around.value + around.error
+        if estimate.value + estimate.error <= most_j:
+            continue
+        least_j = min(max(0.0, estimate.value - estimate.error), around.value)
+        half_j = (most_j - least_j) / 2
+        each = (least_j + half_j) / estimate.value, half_j / (estimate.error or half_j)
+        factors |= dict.fromkeys(parts, each)
+    return factors
+
+
+def scale(energy: Energy | None, factor: float, error_factor: float) -> Energy | None:
+    """The same energy times a factor, and its errors times another."""
+    return energy and replace(
+        energy,
+        value=factor * energy.value,
+        error_sampling=error_factor * energy.error_sampling,
+        error_gain=error_factor * energy.error_gain,
+    )
 
 
 @dataclass(frozen=True)

@@ -279,7 +279,7 @@ class Lanes:
             channels,
             Deadlines(0, round(NS_PER_S / rate_hz), dither_ns),
             self,
-            once_more=name in _ENERGY,
+            once_more=(lambda _: True) if name in _ENERGY else _shows_use_of_module,
             is_awaited=name in _AWAITED,
             ticks=ticks,
         )
@@ -295,6 +295,15 @@ class Lanes:
         names = [channel.name for channel in channels]
         line = {"loop": loop, "until_ns": deadline_ns, "missed": missed, "channels": names}
         self._misses.add(json.dumps(line))
+
+
+def _shows_use_of_module(channel: Channel) -> bool:
+    """Whether a last reading of it tells of a GPU that was used just before the end.
+
+    A module's power rises with its CPU's load, too, and the GPU's part is averaged over a quarter
+    of the time. The clock of a GPU stays up for a while after its last kernel.
+    """
+    return isinstance(channel, DeviceReader) and channel.is_of_module
 
 
 def usual_rate_hz(entries: Sequence[InventoryEntry]) -> float:

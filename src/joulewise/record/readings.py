@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Any, Final
 
-from joulewise.data import Quantity, Reading, SensorInfo, Unavailable
+from joulewise.data import PowerScope, Quantity, Reading, SensorInfo, Unavailable
 from joulewise.devices.device import Device
 from joulewise.record.schedule import NO_EDGE, EdgeTiming
 from joulewise.record.statistics import Statistics
@@ -56,6 +56,7 @@ class DeviceReader:
         self.name = name
         self.edge = edge
         self.rows = RowBuffer([quantity.value for quantity in quantities])
+        self._device = device
         self._key = device.info.key
         self._read = device.read
         self._quantities = tuple(quantities)
@@ -70,6 +71,11 @@ class DeviceReader:
         self._newest = [math.nan] * len(self._quantities)
         self._shown_ns = [0] * len(self._quantities)
         self._updated_after_ns = [0] * len(self._quantities)
+
+    @property
+    def is_of_module(self) -> bool:
+        """Whether its device tells the power of a module, which a sensor may show only later."""
+        return self._device.info.power_scope is PowerScope.MODULE
 
     def serve(self, deadline_ns: int) -> None:
         """Read everything once: one more row."""

@@ -9,7 +9,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import monotonic_ns
 from typing import Final, Protocol, runtime_checkable
@@ -65,9 +65,9 @@ class Loop:
     A channel that takes too long (a driver that hangs) keeps the thread to itself: ``part`` moves
     the others to a loop of their own, and this one goes on with that channel alone, until it has
     been quick for a while: then it joins the others, and this loop is over. ``alarm`` goes off
-    where parting may be due. With ``once_more`` channels are served at the end, too, until they are
-    settled; with ``is_awaited`` a command does not start before they were served once. After so
-    many ``ticks`` it is over by itself.
+    where parting may be due. Channels of which ``once_more`` is true are served at the end, too,
+    until they are settled; with ``is_awaited`` a command does not start before they were served
+    once. After so many ``ticks`` it is over by itself.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Loop:
         deadlines: Deadlines,
         events: Events,
         *,
-        once_more: bool = False,
+        once_more: Callable[[Channel], bool] = lambda _: False,
         is_awaited: bool = False,
         ticks: int | None = None,
     ) -> None:
@@ -199,7 +199,7 @@ class Loop:
             elif not self._over:
                 self._serve(self.channels, None)
             self._extra_ns = monotonic_ns() + self._step_ns
-        if self._over and self._once_more:
+        if self._over:
             self._read_tail()
 
     def _due_ns(self) -> int:
@@ -209,19 +209,22 @@ class Loop:
         return self._extra_ns if dense and self._extra_ns + self._took_ns < next_ns else next_ns
 
     def _read_tail(self) -> None:
-        """Serve all channels once, and again those whose sensor has not shown the end yet."""
+        """Serve ``once_more`` channels, and again those whose sensor has not shown the end yet."""
         self._set_alarm(monotonic_ns())
-        self._serve(self._merged(monotonic_ns()), None)
-        while waiting := self._unsettled(monotonic_ns()):
+        last = tuple(filter(self._once_more, self._merged(monotonic_ns())))
+        self._serve(last, None)
+        while waiting := self._unsettled(last, monotonic_ns()):
             time.sleep(min(channel.edge.step_ns for channel in waiting) / NS_PER_S)
             self._set_alarm(monotonic_ns())
             self._serve(waiting, None)
 
-    def _unsettled(self, now_ns: int) -> tuple[EdgeChannel, ...]:
+    def _unsettled(self, last: Sequence[Channel], now_ns: int) -> tuple[EdgeChannel, ...]:
+        """Those of the ``last`` that have not been parted, and whose sensor has more to show."""
         return tuple(
             channel
             for channel in self.channels
-            if isinstance(channel, EdgeChannel)
+            if channel in last
+            and isinstance(channel, EdgeChannel)
             and now_ns < self._end_ns + channel.edge.tail_ns
             and not channel.is_settled(self._end_ns)
         )

@@ -27,10 +27,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic_ns
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data import Caution, Energy, Kind, RunResult, RunWarning, Span, Unavailable, total
 from joulewise.data.contract import TOTAL, energy_json, finite
+from joulewise.data.energy import factors_of_estimates, scale
 from joulewise.devices import Options, discover, visible_gpus
 from joulewise.errors import JoulewiseError
 from joulewise.record.recorder import Recorder, RecorderOptions
@@ -69,15 +71,20 @@ def estimate_draw(
     devices: Collection[RecordedDevice],
     counted: Collection[str],
     now_ns: int,
+    factors: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> PowerDraw | None:
     """Energy of the ``counted`` devices up to now; None where none of them was read.
 
-    A device that is not counted yet may be at any moment, so ``most_w`` is that of all devices,
-    except those that never answered and whose maximum is unknown.
+    ``factors`` are those of ``factors_of_estimates``, by device. A device that is not counted yet
+    may be at any moment, so ``most_w`` is that of all devices, except those that never answered and
+    whose maximum is unknown.
     """
     read = {d.info.key: tallies[d.info.key] for d in devices if d.info.key in tallies}
-    energies_j = [read[key].energy_at(now_ns) for key in counted if key in read]
-    known_j = [energy_j for energy_j in energies_j if energy_j is not None]
+    known_j = [
+        energy_j * factors.get(key, (1.0, 1.0))[0]
+        for key in counted
+        if key in read and (energy_j := read[key].energy_at(now_ns)) is not None
+    ]
     most_w = sum(_most_w(read[d.info.key], d, now_ns) for d in devices if d.info.key in read)
     return PowerDraw(sum(known_j), most_w) if known_j else None
 
@@ -487,7 +494,9 @@ class ProgressTracker:
         }
         counted = self._select_counted(manifest, now_ns)
         spans = self._follower.poll()
-        self._draw = estimate_draw(tallies, manifest.devices, counted, now_ns)
+        factors = factors_of_estimates(energy_j, [d.info for d in manifest.devices], counted)
+        energy_j |= {key: scale(energy_j[key], *pair) for key, pair in factors.items()}
+        self._draw = estimate_draw(tallies, manifest.devices, counted, now_ns, factors)
         return self.progress.check(now_ns, energy_j, counted, spans, draw=self._draw, ended=ended)
 
     @property

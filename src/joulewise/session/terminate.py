@@ -55,11 +55,11 @@ class Ending:
         if self._own is not None and self._own not in self._asked:
             self._asked.add(self._own)
             with suppress(psutil.Error):  # psutil checks that it is still the same process
-                self._own.terminate()
+                _terminate(self._own)
         left = processes(self._token, self._own)
         for process in sorted(left - self._asked, key=_started):
             with suppress(psutil.Error):
-                process.terminate()
+                _terminate(process)
         self._asked |= left
         return bool(left)
 
@@ -83,6 +83,15 @@ class Ending:
         while self.ask() and time.monotonic() < deadline_s and not hurry():
             _pause()
         return self.kill()
+
+
+def _terminate(process: psutil.Process) -> None:
+    """Ask it to end. One that is stopped would not hear of it before it is resumed."""
+    import psutil
+
+    process.terminate()
+    if process.status() == psutil.STATUS_STOPPED:
+        process.resume()
 
 
 def left_running(token: str, settle_s: float) -> list[str]:

@@ -139,7 +139,7 @@ class SweepProgress:
         how = runs_planned(points, left, is_search=bool(sweep.asked.get("adaptive")))
         if known:
             there = replace(RunCounts.of(sweep.trials), failed=0)
-            how = f"{runs_words(there)} are there, {how} left"
+            how = f"{runs_words(there)} made before, {how} left"
         if failed := len(sweep.trials) - known:
             how += f"; {failed} failed before and {'is' if failed == 1 else 'are'} tried again"
         self._say(f"sweep {sweep.id}: {settings_counted(sweep.settings, sweep.reference)}, {how}")
