@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulewise.cli.options import Number, Whole
+from joulewise.cli.options import Number, Whole, number_option
 from joulewise.cli.output import STDOUT, console, json_option, pass_store, write_json
 from joulewise.errors import JoulewiseError, UsageError
 
@@ -31,20 +31,18 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.option(
+@number_option(
     "--gpu",
     "gpus",
-    type=Whole(min=0),
+    Whole(min=0),
     multiple=True,
-    metavar="N",
     help="Calibrate the GPU with this NVML index; may be repeated. [default: all]",
 )
-@click.option(
+@number_option(
     "--seconds",
-    type=Number(min=8, max=3600),
+    Number(min=8, max=3600),
     metavar="SECONDS",
     default=30.0,
-    show_default=True,
     help="Load each GPU for this long; a longer time gives smaller errors.",
 )
 @click.option(

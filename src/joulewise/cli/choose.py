@@ -13,6 +13,7 @@ from joulewise.cli.options import (
     POSITIVE,
     carbon_option,
     metric_options,
+    number_option,
     pairs,
     price_option,
     reference_option,
@@ -61,23 +62,17 @@ _NEEDED_OPTIONS = (
     show_default=True,
     help="Show time and energy per run, epoch, step or sample.",
 )
-@click.option("--epochs", type=POSITIVE, metavar="N", help="Extrapolate to a training of N epochs.")
-@click.option("--samples", type=POSITIVE, metavar="N", help="Samples in an epoch of that training.")
-@click.option(
-    "--look-epochs",
-    type=POSITIVE,
-    metavar="N",
-    help="Epochs in a run of the sweep. [default: as the run reports]",
+@number_option("--epochs", POSITIVE, help="Extrapolate to a training of N epochs.")
+@number_option("--samples", POSITIVE, help="Samples in an epoch of that training.")
+@number_option(
+    "--look-epochs", POSITIVE, help="Epochs in a run of the sweep. [default: as the run reports]"
 )
-@click.option(
+@number_option(
     "--look-samples",
-    type=POSITIVE,
-    metavar="N",
+    POSITIVE,
     help="Samples in an epoch of such a run. [default: as the run reports]",
 )
-@click.option(
-    "--runs-per-year", type=POSITIVE, metavar="N", help="Show what N such runs save in a year."
-)
+@number_option("--runs-per-year", POSITIVE, help="Show what N such runs save in a year.")
 @price_option("Price of a kWh, in any currency, with --runs-per-year.")
 @carbon_option("Grams of CO2 that the grid emits per kWh, with --runs-per-year.")
 @reference_option

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from joulewise.cli.options import number_option
 from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, say, write_json
 from joulewise.errors import UsageError
 
@@ -38,15 +39,12 @@ _PAGE_RUNS = 50  # chosen: a terminal shows 24 to 60 lines
     help="List only runs that meet all terms on name, tag, group, host, state, id, command, "
     "energy, time, exit, since and until; may be repeated.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help=f"Show N runs per page. [default: {_PAGE_RUNS}]",
+@number_option(
+    "--limit", click.IntRange(min=1), help=f"Show N runs per page. [default: {_PAGE_RUNS}]"
 )
-@click.option(
+@number_option(
     "--page",
-    type=click.IntRange(min=1),
+    click.IntRange(min=1),
     metavar="P",
     help="Show page P; 1 has the newest runs. [default: 1]",
 )

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from joulewise.metrics.boundary import View
 
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
 class Number(click.FloatRange):
     """A finite number within bounds, with or without its ``unit``: ``150`` or ``150W``."""
 
@@ -55,6 +58,13 @@ POSITIVE = Number(min=0, min_open=True)
 def positive(unit: str) -> Number:
     """A number above 0 in a unit."""
     return Number(min=0, min_open=True, unit=unit)
+
+
+def number_option(*names_and_type: Any, metavar: str = "N", **more: Any) -> Any:
+    """An option with a number: its names, then its type; a default is shown in the help."""
+    *names, number = names_and_type
+    more = {"show_default": "default" in more, **more}
+    return click.option(*names, type=number, metavar=metavar, **more)
 
 
 def _check_range(
@@ -113,8 +123,6 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
         values[name.strip()] = value
     return values
 
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 reference_option = click.option(
     "--reference",

@@ -12,6 +12,7 @@ from joulewise.cli.options import (
     Number,
     carbon_option,
     metric_options,
+    number_option,
     pairs,
     price_option,
     reference_option,
@@ -85,9 +86,9 @@ _RUN_OPTIONS = dict.fromkeys(
     show_default=True,
     help="Theme of the figures; print is for papers and has no title.",
 )
-@click.option(
+@number_option(
     "--width-mm",
-    type=Number(min=30, max=500),
+    Number(min=30, max=500),
     metavar="MM",
     help="Width of figures for print in mm. [default: 85, one column]",
 )

@@ -18,6 +18,7 @@ from joulewise.cli.options import (
     carbon_option,
     cpu_tdp_option,
     gpu_indices,
+    number_option,
     positive,
     price_option,
 )
@@ -51,10 +52,10 @@ _NOT_LINUX = (
 
 
 @click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
-@click.option(
+@number_option(
     "--rate",
     "rate_hz",
-    type=Number(min=MIN_RATE_HZ, max=MAX_RATE_HZ, unit="Hz"),
+    Number(min=MIN_RATE_HZ, max=MAX_RATE_HZ, unit="Hz"),
     metavar="HZ",
     help="Read power and counters this often. [default: 10; where drivers keep samples of their "
     "own, 20 divided by the number of GPUs, but at least 2.5]",
@@ -84,18 +85,18 @@ _NOT_LINUX = (
 )
 @carbon_option("Grams of CO2 that the grid emits per kWh; adds the carbon to the result.")
 @price_option("Price of a kWh, in any currency; adds the cost to the result.")
-@click.option(
+@number_option(
     "--epochs",
-    type=Whole(min=1),
-    metavar="N",
+    Whole(min=1),
     help="Number of epochs, for the forecast. [default: as the program announces]",
 )
-@click.option(
+@number_option(
     "--baseline",
     "baseline_s",
-    type=Number(min=0, max=3600, unit="s"),
-    default=0.0,
+    Number(min=0, max=3600, unit="s"),
     metavar="SECONDS",
+    default=0.0,
+    show_default=False,
     help="Measure idle power for this long before the command starts. [default: 0]",
 )
 @cpu_tdp_option
@@ -104,24 +105,24 @@ _NOT_LINUX = (
     metavar="WATTS|PERCENT%",
     help="Set the power limit of the GPUs for the run, in watts or percent of the default.",
 )
-@click.option(
+@number_option(
     "--sm-clock",
     "sm_clock_mhz",
-    type=positive("MHz"),
+    positive("MHz"),
     metavar="MHZ",
     help="Lock the SM clock of the GPUs for the run.",
 )
-@click.option(
+@number_option(
     "--mem-clock",
     "mem_clock_mhz",
-    type=positive("MHz"),
+    positive("MHz"),
     metavar="MHZ",
     help="Lock the memory clock of the GPUs for the run.",
 )
-@click.option(
+@number_option(
     "--cpu-limit",
     "cpu_limit_w",
-    type=positive("W"),
+    positive("W"),
     metavar="WATTS",
     help="Set the power limit of each CPU package for the run.",
 )
@@ -138,9 +139,9 @@ _NOT_LINUX = (
     metavar="PATH",
     help="Also write the result as JSON to PATH; - (stdout) only with --pid, as CMD uses stdout.",
 )
-@click.option(
+@number_option(
     "--pid",
-    type=Whole(min=1),
+    Whole(min=1),
     metavar="PID",
     help="Measure a running process until it ends, instead of CMD; Ctrl-C stops measuring.",
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from joulewise.cli.options import Whole
+from joulewise.cli.options import Whole, number_option
 from joulewise.cli.output import SIM_COMMAND
 from joulewise.simulate.boards import BOARDS
 from joulewise.simulate.workloads import WORKLOADS
@@ -39,11 +39,8 @@ Examples:
     help="Simulate these GPUs: v100, v100x8, or a mix such as v100x2,rtx6000.",
 )
 @click.option("--workload", metavar="NAME", help="Run this workload on every GPU from the start.")
-@click.option(
-    "--batch-size",
-    type=Whole(min=1),
-    metavar="N",
-    help="Batch size of the workload. [default: the workload's own]",
+@number_option(
+    "--batch-size", Whole(min=1), help="Batch size of the workload. [default: the workload's own]"
 )
 @click.option(
     "--truth",
@@ -65,13 +62,8 @@ Examples:
     show_default=True,
     help="Let calls take as long as those of a real driver, or no time.",
 )
-@click.option(
-    "--seed",
-    type=Whole(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Seed of the boards' individual differences.",
+@number_option(
+    "--seed", Whole(min=0), default=0, help="Seed of the boards' individual differences."
 )
 @click.option(
     "--persistence",

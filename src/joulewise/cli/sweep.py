@@ -16,6 +16,7 @@ from joulewise.cli.options import (
     Whole,
     gpu_indices,
     metric_options,
+    number_option,
     pairs,
     price_option,
 )
@@ -81,30 +82,9 @@ _ON_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
     help="Setting to compare with. [default: the first value; of power limits and clocks, the "
     "device's default]",
 )
-@click.option(
-    "--repeat",
-    type=Whole(min=1),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Run each setting N times.",
-)
-@click.option(
-    "--seed",
-    type=Whole(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Seed of the random order.",
-)
-@click.option(
-    "--warm-up",
-    type=Whole(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Start with N runs that do not count.",
-)
+@number_option("--repeat", Whole(min=1), default=5, help="Run each setting N times.")
+@number_option("--seed", Whole(min=0), default=0, help="Seed of the random order.")
+@number_option("--warm-up", Whole(min=0), default=0, help="Start with N runs that do not count.")
 @click.option(
     "--cool-down",
     default="",
@@ -118,41 +98,41 @@ _ON_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
     help="Set only the GPUs with these NVML indices. [default: those that CMD can see]",
 )
 @click.option("--each-gpu", is_flag=True, help="Run on every GPU at the same time, one run each.")
-@click.option(
+@number_option(
     "--max-slowdown",
-    type=Number(min=1),
+    Number(min=1),
     metavar="F",
     help="Skip settings that must be slower than one that took over F times the reference's time.",
 )
-@click.option(
+@number_option(
     "--timeout",
     "timeout_s",
-    type=POSITIVE,
+    POSITIVE,
     metavar="SECONDS",
     help="End the command of a run after this time. [default: never]",
 )
 @click.option("--adaptive", is_flag=True, help="Search for the best setting with few runs.")
 @metric_options(boundary="gpu")
-@click.option(
+@number_option(
     "--tolerance",
-    type=Number(min=0, max=50, min_open=True),
+    Number(min=0, max=50, min_open=True),
     metavar="PERCENT",
     help="How far the result may be from the best, in percent, with --adaptive.",
 )
 @click.option("--sim", metavar="GPU", help="Run on a simulated GPU, in simulated time.")
 @click.option("--workload", metavar="NAME", help="Simulate this workload, such as resnet50.")
 @click.option("--like", metavar="RUN", help="Simulate the workload of this recorded run.")
-@click.option(
+@number_option(
     "--run-noise",
-    type=Number(min=0, max=50),
+    Number(min=0, max=50),
     metavar="PERCENT",
     help="How much simulated runs differ, in percent. [default: as measured]",
 )
 @click.option("--on", default="", metavar="ray[://HEAD]", help="Run on a Ray cluster.")
-@click.option(
+@number_option(
     "--rate",
     "rate_hz",
-    type=POSITIVE,
+    POSITIVE,
     metavar="HZ",
     help="Read power and counters this often. [default: as in joulewise run]",
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from joulewise.cli.options import number_option
 from joulewise.cli.output import console, pass_store, program, say
 from joulewise.errors import UsageError
 from joulewise.store.files import is_folder
@@ -31,10 +32,9 @@ _NICE = 10
 @click.option(
     "--terminal", is_flag=True, help="Follow RUN, or the newest run in progress, on the terminal."
 )
-@click.option(
+@number_option(
     "--port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
+    click.IntRange(0, 65535),
     help="Listen on this port; 0 is any free one. [default: 8765, or any free one]",
 )
 @click.option(
