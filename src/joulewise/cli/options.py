@@ -60,7 +60,9 @@ def positive(unit: str) -> Number:
     return Number(min=0, min_open=True, unit=unit)
 
 
-def number_option(*names_and_type: Any, metavar: str = "N", **more: Any) -> Any:
+def number_option(
+    *names_and_type: Any, metavar: str = "N", **more: Any
+) -> Callable[[_Command], _Command]:
     """An option with a number: its names, then its type; a default is shown in the help."""
     *names, number = names_and_type
     more = {"show_default": "default" in more, **more}
