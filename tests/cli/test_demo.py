@@ -64,7 +64,7 @@ def demo_without_store(monkeypatch, tmp_path, capsys):
     return run
 
 
-def test_without_a_store_it_leaves_little_and_says_how_to_remove_it(
+def test_without_a_store_it_leaves_little_and_shows_how_to_remove_it(
     demo_without_store, tmp_path, joulewise
 ):
     said = demo_without_store()

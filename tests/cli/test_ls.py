@@ -73,7 +73,7 @@ class TestTwoRuns:
         ran = joulewise("ls", "--filter", "tag=a", "--filter", "name=new", "--json", "-")
         assert json.loads(ran.stdout)["runs"] == []
 
-    def test_what_json_tells(self, joulewise):
+    def test_what_json_reports(self, joulewise):
         (run, _) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
         assert run["id"] == OLD
         assert run["tags"] == ["a", "b"]
@@ -156,7 +156,7 @@ def test_a_run_that_was_killed(joulewise, make_run):
 class TestEnergyThatIsNotComputed:
     KILLED = {"result": False, "state": "recording", "exit_code": None, "monotonic_end_ns": None}  # noqa: RUF012
 
-    def test_its_command_is_told_and_does_it(self, joulewise, make_run, store):
+    def test_its_command_is_reported_and_does_it(self, joulewise, make_run, store):
         make_run(OLD, **self.KILLED)
         said, command = joulewise("ls").stderr.splitlines()
         assert said == f"joulewise: the energy of {OLD} is not computed yet"
@@ -173,11 +173,11 @@ class TestEnergyThatIsNotComputed:
         assert said == "joulewise: the energy of 2 runs is not computed yet"
         assert command.endswith(f" show {NEW} # the same for each")
 
-    def test_a_program_that_reads_json_is_not_told(self, joulewise, make_run):
+    def test_a_program_that_reads_json_is_not_reported(self, joulewise, make_run):
         make_run(OLD, **self.KILLED)
         assert joulewise("ls", "--json", "-").stderr == ""
 
-    def test_energy_that_no_device_told_is_not_computed_again(self, joulewise, make_run):
+    def test_energy_that_no_device_reported_is_not_computed_again(self, joulewise, make_run):
         result = make_run(OLD) / RESULT
         first, rest = result.read_text().split("\n", 1)
         told = json.loads(first.rstrip(",") + "}")
@@ -249,7 +249,7 @@ class TestANarrowTerminal:
         assert " a name" in old
         assert " signal 15" in new
 
-    def test_a_command_that_is_cut_says_so(self, lines):
+    def test_a_command_that_is_cut_shows_so(self, lines):
         old = lines(80)[1]
         assert old.endswith("…")
         assert len(old) <= 80

@@ -49,7 +49,7 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         (("nowhere.toml",), "nowhere.toml"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_runs(joulewise, store, arguments, said):
+def test_what_cannot_be_intended_is_refused_before_anything_runs(joulewise, store, arguments, said):
     ran = joulewise("sweep", *arguments)
     assert ran.returncode in {2, 127}
     assert said in ran.stderr
@@ -59,7 +59,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(joulewise, store, 
 
 
 @pytest.mark.parametrize("knob", KNOBS)
-def test_a_knob_is_named_alike_in_a_sweep_a_run_and_a_file(tmp_path, knob):
+def test_a_setting_is_named_alike_in_a_sweep_a_run_and_a_file(tmp_path, knob):
     option = knob_option(knob)
     for verb in (sweep_verb, run_verb):
         assert option in {name for parameter in verb.params for name in parameter.opts}
@@ -103,7 +103,7 @@ def test_it_ends_with_the_finding_and_with_commands_that_work(joulewise):
         assert f"EDP: {limit} W takes" in again.stdout
 
 
-def test_who_asked_for_no_metric_is_not_told_that_nothing_is_faster(joulewise):
+def test_who_requested_for_no_metric_is_not_reported_that_nothing_is_faster(joulewise):
     ran = joulewise("sweep", *SIM, *LIMITS)
     findings = [line for line in ran.stdout.splitlines() if "nothing beats" in line]
     assert not any(line.startswith("time") for line in findings)
@@ -112,7 +112,7 @@ def test_who_asked_for_no_metric_is_not_told_that_nothing_is_faster(joulewise):
     assert "time: nothing beats the reference, 300 W" in asked.stdout
 
 
-def test_the_plan_of_simulated_runs_tells_what_trainings_would_take(joulewise, store):
+def test_the_plan_of_simulated_runs_reports_what_trainings_would_take(joulewise, store):
     ran = joulewise("sweep", *SIM, "--power-limit", "full", "--dry-run", "--price", "0.3")
     assert "31 settings, 155 runs" in ran.stdout
     assert "the trainings would take 12 h" in ran.stdout
@@ -139,7 +139,7 @@ def test_the_plan_of_a_search_is_its_own_guess(joulewise):
     assert search["energy_j"] < grid["energy_j"] / 4
 
 
-def test_a_search_says_how_sure_it_is(joulewise):
+def test_a_search_shows_how_sure_it_is(joulewise):
     ran = joulewise("sweep", *SIM, "--power-limit", "full", "--adaptive", "--by", "edp")
     assert "sure, within 1 %: 1" in ran.stdout
     assert "fresh pairs with the reference" in ran.stdout
@@ -147,7 +147,7 @@ def test_a_search_says_how_sure_it_is(joulewise):
     assert "the search was for edp" in other.stdout
 
 
-def test_what_is_skipped_is_told_with_the_reason(joulewise):
+def test_what_is_skipped_is_reported_with_the_reason(joulewise):
     arguments = (*SIM, "--power-limit", "150:300:25", "--repeat", "3", "--max-slowdown", "1.1")
     told = json.loads(joulewise("sweep", *arguments, "--json", "-").stdout)
     assert told["skipped"]
@@ -167,7 +167,7 @@ def test_a_file_with_two_benchmarks_is_two_sweeps(joulewise, tmp_path):
     assert ran.stdout.count("What each metric prefers") == 2
 
 
-def test_asked_again_afresh_it_is_another_sweep(joulewise, store):
+def test_requested_again_afresh_it_is_another_sweep(joulewise, store):
     for _ in range(2):
         joulewise("sweep", *SIM, "--power-limit", "150,300", "--repeat", "1", "--new")
     assert len(list((store / "sweeps").iterdir())) == 2

@@ -57,7 +57,7 @@ def test_others_may_have_theirs_as_they_like(tmp_path, monkeypatch):
     assert made(folder) == folder
 
 
-def test_without_a_home_nothing_is_found_and_nothing_kept(monkeypatch):
+def test_without_a_home_nothing_is_found_and_nothing_stored(monkeypatch):
     def unknown(_):
         raise KeyError
 

@@ -30,7 +30,7 @@ def connected(pair):
     return Client(ours), guardian
 
 
-def test_who_is_not_welcome_is_told_why(pair):
+def test_who_is_not_welcome_is_reported_why(pair):
     ours, guardian = pair
     guardian.sendall(refused_line(HeldError("too many", "later")))
     with pytest.raises(HeldError, match="too many"):
@@ -38,7 +38,7 @@ def test_who_is_not_welcome_is_told_why(pair):
     assert ours.fileno() == -1
 
 
-def test_what_was_said_before_it_hung_up_is_heard(connected):
+def test_what_was_shown_before_it_hung_up_is_received(connected):
     client, guardian = connected
     guardian.sendall(refused_line(HeldError("enough", "later")))
     guardian.close()
@@ -119,7 +119,7 @@ def test_no_service_is_none(tmp_path):
     assert Client.of_the_service({"JOULEWISE_GUARD": str(tmp_path / "gone.sock")}) is None
 
 
-def test_what_is_no_socket_is_told():
+def test_what_is_no_socket_is_reported():
     with pytest.raises(JoulewiseError, match="cannot connect to the service"):
         Client.of_the_service({"JOULEWISE_GUARD": os.devnull + "/guard.sock"})
 
@@ -131,7 +131,7 @@ def test_a_guardian_that_is_there_is_not_gone(connected):
     assert client.gone() is None
 
 
-def test_a_service_that_ends_says_what_it_has_put_back(connected):
+def test_a_service_that_ends_shows_what_it_has_put_back(connected):
     client, guardian = connected
     back = RestoreOutcome("gpu0", Knob.POWER_LIMIT, End.RESTORED, 300.0, 150.0)
     guardian.sendall(ended_line([back]))
@@ -143,7 +143,7 @@ def test_a_service_that_ends_says_what_it_has_put_back(connected):
     assert ended.value.outcomes == [told]
 
 
-def test_a_guardian_that_was_killed_says_nothing(connected):
+def test_a_guardian_that_was_killed_shows_nothing(connected):
     client, guardian = connected
     guardian.close()
     assert client.gone().outcomes is None

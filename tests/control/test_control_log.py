@@ -8,7 +8,7 @@ from joulewise.control import messages
 from joulewise.control.messages import LOG, LogLimiter, open_log
 
 
-def test_each_line_says_when_and_who(tmp_path):
+def test_each_line_shows_when_and_who(tmp_path):
     write = open_log(tmp_path / "state", "guardian")
     write("one\nof two lines")
     write("two")
@@ -66,7 +66,9 @@ def ration(said, clock_s):
     return LogLimiter(said.append, 20, lambda: clock_s[0])
 
 
-def test_of_one_caller_a_few_lines_a_minute_are_told_and_the_rest_is_counted(ration, said, clock_s):
+def test_of_one_caller_a_few_lines_a_minute_are_reported_and_the_rest_is_counted(
+    ration, said, clock_s
+):
     for number in range(30_020):
         ration.log("uid 7", f"no {number}")
     assert said == [f"no {number}" for number in range(20)]

@@ -75,7 +75,7 @@ def test_what_answers_in_time_is_as_it_was(board, prompt):
         prompt.set(LIMIT, 150)
 
 
-def test_what_hangs_is_said_and_not_asked_again_until_it_returns(board, prompt):
+def test_what_hangs_is_shown_and_not_requested_again_until_it_returns(board, prompt):
     hang(board, prompt)
     told = prompt.get(LIMIT)
     assert isinstance(told, Unavailable)
@@ -87,7 +87,7 @@ def test_what_hangs_is_said_and_not_asked_again_until_it_returns(board, prompt):
     assert prompt.get(LIMIT) == 240
 
 
-def test_one_that_hangs_does_not_keep_the_others_and_is_mended(tmp_path, board, prompt):
+def test_one_that_hangs_does_not_keep_the_others_and_is_restored(tmp_path, board, prompt):
     other = Board("gpu1", 260.0)
     guardian = Guardian(tmp_path, [other, prompt], lambda _: None, patience_s=0)
     guardian.lease(ANNA, HOLDER, [DeviceRequest(key, {LIMIT: 150}) for key in ("gpu1", "gpu0")])
@@ -100,7 +100,7 @@ def test_one_that_hangs_does_not_keep_the_others_and_is_mended(tmp_path, board, 
     assert board.values[LIMIT] == 240
 
 
-def test_a_look_that_hangs_keeps_no_knob(tmp_path, board, prompt):
+def test_a_check_that_hangs_keeps_no_setting(tmp_path, board, prompt):
     board.sensors = {quantity: SensorInfo(quantity, Source.MEASURED) for quantity in Quantity}
     board._get, board._set = partial(Board._get, board), partial(Board._set, board)
     hang(board, prompt)
@@ -127,7 +127,7 @@ def test_what_is_set_late_goes_back(tmp_path, board, prompt, knob, value):
     assert board.values[knob] == before
 
 
-def test_who_closes_it_is_not_kept_and_its_threads_end(prompt):
+def test_who_closes_it_is_not_stored_and_its_threads_end(prompt):
     prompt.get(LIMIT)
     before = threading.active_count()
     prompt.close()

@@ -57,7 +57,7 @@ def test_what_is_in_none_is_refused_with_the_ranges(config, value):
 @pytest.mark.parametrize(
     ("device", "knob"), [(OTHER, Knob.POWER_LIMIT), (GPU, Knob.MEMORY_CLOCK)], ids=str
 )
-def test_what_is_not_listed_is_not_turned(config, device, knob):
+def test_what_is_not_listed_is_not_changed(config, device, knob):
     with pytest.raises(PermissionDeniedError, match=r"ask its administrator to list it in"):
         config(WHOLE).check(device, knob, 180)
 
@@ -142,7 +142,7 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
         read_config(binary, "root")
 
 
-def test_a_group_that_is_missing_can_be_made_with_what_is_said():
+def test_a_group_that_is_missing_can_be_made_with_what_is_shown():
     with pytest.raises(UsageError, match="no group 'no-such-group'") as wrong:
         read_config(None, "no-such-group")
     assert wrong.value.hint == "create it: `sudo groupadd --system no-such-group`"

@@ -108,7 +108,7 @@ class TestAMember:
 
 
 class TestAStranger:
-    def test_is_told_which_group_to_join(self, gpus, running):  # noqa: ARG002
+    def test_is_reported_which_group_to_join(self, gpus, running):  # noqa: ARG002
         said = told(gpus, "print(refused(power_limit_w=200))", STRANGER)
         assert said.startswith("PermissionDeniedError")
         assert f"sudo usermod -aG {GROUP} {STRANGER.pw_name}" in said
@@ -191,7 +191,7 @@ def test_hundreds_that_come_at_once_all_find_it(gpus, running):
         running.process.send_signal(signal.SIGCONT)
 
 
-def test_one_who_is_turned_away_all_the_time_cannot_wipe_the_log(gpus, running):
+def test_one_who_is_changed_away_all_the_time_cannot_wipe_the_log(gpus, running):
     with held(gpus):
         leased = running.log
         for _ in range(300):
@@ -207,7 +207,7 @@ def test_one_who_is_turned_away_all_the_time_cannot_wipe_the_log(gpus, running):
     assert any(line.endswith("more of user root") for line in of_root)
 
 
-def test_what_is_hidden_from_its_own_programs_is_turned_for_others(gpus, tmp_path):
+def test_what_is_hidden_from_its_own_programs_is_changed_for_others(gpus, tmp_path):
     with guard({**gpus, "CUDA_VISIBLE_DEVICES": "1"}, tmp_path, "--group", GROUP):
         assert "200" in told(gpus, "print(control.lease('gpu0', power_limit_w=200).enforced)")
 
@@ -238,7 +238,7 @@ def test_without_a_file_the_devices_own_ranges_hold(gpus, tmp_path):
         assert "OutOfRangeError" in told(gpus, "print(refused(power_limit_w=301))")
 
 
-def test_who_has_neither_the_right_nor_a_service_is_told_what_gives_it(gpus):
+def test_who_has_neither_the_right_nor_a_service_is_reported_what_gives_it(gpus):
     version = f"python3.{sys.version_info.minor}"
     python = shutil.which(version, path="/usr/bin:/usr/local/bin")
     if python is None:
@@ -279,7 +279,7 @@ class TestTheFinder:
         self.now_s = 5.0
         assert find() == by_uid(first, later)
 
-    def test_what_has_no_knob_is_none_of_its_business(self):
+    def test_what_has_no_setting_is_none_of_its_business(self):
         board = Board()
         board.knobs = {}
         assert self.finder(by_uid(board))() == {}

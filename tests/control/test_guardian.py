@@ -53,7 +53,7 @@ def watts(value, key="gpu0"):
     return DeviceRequest(key, {LIMIT: value})
 
 
-def test_turned_and_turned_back(place):
+def test_changed_and_changed_back(place):
     granted = place.lease(watts(200), DeviceRequest("gpu1", {LIMIT: 150, SM: 1200}))
     assert place.limits == [200, 150]
     assert place.boards[1].values[SM] == 1200
@@ -107,7 +107,7 @@ def test_what_a_stranger_sets_between_two_leases_stays_in_any_order(place):
     assert place.limits[0] == 225
 
 
-def test_locks_of_one_holder_stack_though_nobody_tells_them(place):
+def test_locks_of_one_holder_stack_though_nobody_reports_them(place):
     outer = place.lease(DeviceRequest("gpu0", {SM: 1000}))
     inner = place.lease(DeviceRequest("gpu0", {SM: 1200}))
     place.release(inner)
@@ -116,7 +116,7 @@ def test_locks_of_one_holder_stack_though_nobody_tells_them(place):
     assert place.boards[0].values[SM] is None
 
 
-def test_another_holder_is_told_who_has_it(place):
+def test_another_holder_is_reported_who_has_it(place):
     place.lease(watts(200))
     said = rf"^gpu0's power limit is held at 200 W by pid {HOLDER.pid} "
     with pytest.raises(HeldError, match=said) as refused:
@@ -128,7 +128,7 @@ def test_another_holder_is_told_who_has_it(place):
     place.lease(watts(150), owner=BEN)
 
 
-def test_another_guardian_is_told_who_has_it(place):
+def test_another_guardian_is_reported_who_has_it(place):
     place.lease(watts(200))
     other = place.another()
     with pytest.raises(HeldError, match="is held at "):
@@ -178,7 +178,7 @@ def test_a_lock_that_was_refused_is_not_reset(place):
     assert place.boards[0].values == {LIMIT: 240, SM: None, MEMORY: 900}
 
 
-def test_a_rollback_that_fails_says_so_and_is_mended(place):
+def test_a_rollback_that_fails_shows_so_and_is_restored(place):
     board = place.boards[0]
     turn = board._set
 
@@ -206,7 +206,7 @@ def test_a_rollback_that_fails_says_so_and_is_mended(place):
         ([watts(150), watts(200)], UsageError, "twice"),
     ],
 )
-def test_what_cannot_be_meant_turns_nothing(place, wanted, error, what):
+def test_what_cannot_be_intended_turns_nothing(place, wanted, error, what):
     with pytest.raises(error, match=what) as told:
         place.lease(*wanted)
     assert told.value.hint
@@ -214,13 +214,13 @@ def test_what_cannot_be_meant_turns_nothing(place, wanted, error, what):
     assert place.written == []
 
 
-def test_a_clock_goes_to_the_nearest_and_that_is_said(place):
+def test_a_clock_goes_to_the_nearest_and_that_is_shown(place):
     granted = place.lease(DeviceRequest("gpu0", {SM: 1049}))
     assert place.boards[0].values[SM] == 1000
     assert granted.notes == ("gpu0: SM clock set to 1000 MHz, the nearest supported to 1049",)
 
 
-def test_what_is_the_same_of_several_is_said_once(place):
+def test_what_is_the_same_of_several_is_shown_once(place):
     granted = place.lease(DeviceRequest("gpu0", {SM: 1049}), DeviceRequest("gpu1", {SM: 1049}))
     assert granted.notes == ("gpu0, gpu1: SM clock set to 1000 MHz, the nearest supported to 1049",)
 
@@ -235,7 +235,7 @@ def test_what_a_device_makes_of_a_value_is_ours(place):
     assert place.limits[0] == 240
 
 
-def test_who_holds_a_knob_is_said_before_who_else_uses_the_device(place):
+def test_who_holds_a_setting_is_shown_before_who_else_uses_the_device(place):
     def refuse(*_):
         raise HeldError("gpu0 is used by pid 7", "wait")
 
@@ -249,14 +249,14 @@ def test_who_holds_a_knob_is_said_before_who_else_uses_the_device(place):
         place.lease(watts(150, "gpu1"), owner=BEN)
 
 
-def test_what_cannot_be_read_is_not_turned(place):
+def test_what_cannot_be_read_is_not_changed(place):
     place.boards[0].is_lost = True
     with pytest.raises(DeviceError, match="gpu0's power limit cannot be read: gpu0 is lost"):
         place.lease(watts(200))
     assert place.written == []
 
 
-def test_a_lost_gpu_does_not_keep_the_others_and_is_mended(place):
+def test_a_lost_gpu_does_not_keep_the_others_and_is_restored(place):
     place.lease(watts(200), watts(150, "gpu1"))
     place.boards[1].is_lost = True
     outcomes = {outcome.key: outcome for outcome in place.guardian.drop(ANNA)}
@@ -286,7 +286,7 @@ def test_what_is_free_by_the_journal_can_be_had(place, elsewhere, monkeypatch):
     assert len(had) == 1
 
 
-def test_what_another_left_goes_back_without_being_asked_for(place, tmp_path):
+def test_what_another_left_goes_back_without_being_requested_for(place, tmp_path):
     now_s = [0.0]
     found = {}
     dead = place.another()
@@ -323,7 +323,7 @@ def test_nobody_can_drown_what_others_did(place):
     assert place.log[-1].startswith("and 400 more of user ")
 
 
-def test_what_is_wrong_is_told_however_much_there_was(place):
+def test_what_is_wrong_is_reported_however_much_there_was(place):
     for _ in range(300):
         place.release(place.lease(watts(200)))
     granted = place.lease(watts(200))
@@ -332,7 +332,7 @@ def test_what_is_wrong_is_told_however_much_there_was(place):
     assert "which joulewise did not set" in place.log[-1]
 
 
-def test_what_cannot_be_mended_stays_in_the_journal(place):
+def test_what_cannot_be_restored_stays_in_the_journal(place):
     place.lease(watts(200))
     place.boards[0].refuses = {LIMIT}
     place.guardian.drop(ANNA)
@@ -340,7 +340,7 @@ def test_what_cannot_be_mended_stays_in_the_journal(place):
     assert [hold.changes[0].before for hold in place.written] == [240]
 
 
-def test_an_outer_lease_that_ends_while_the_inner_is_mended_goes_under_it(place):
+def test_an_outer_lease_that_ends_while_the_inner_is_restored_goes_under_it(place):
     outer, inner = place.lease(watts(200)), place.lease(watts(150))
     place.boards[0].refuses = {LIMIT}
     assert place.release(inner)[0].end is End.FAILED
@@ -360,7 +360,7 @@ def test_what_a_stranger_set_is_reported_once_and_left(place):
     assert place.written == []
 
 
-def test_a_full_disk_is_met_before_anything_is_turned(place, monkeypatch):
+def test_a_full_disk_is_met_before_anything_is_changed(place, monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda *_: 0)
     with pytest.raises(JoulewiseError, match="No space left") as told:
         place.lease(watts(200))
@@ -369,7 +369,7 @@ def test_a_full_disk_is_met_before_anything_is_turned(place, monkeypatch):
     assert place.guardian.holds(ANNA) == []
 
 
-def test_a_full_disk_does_not_keep_a_knob_from_going_back(place, monkeypatch):
+def test_a_full_disk_does_not_keep_a_setting_from_going_back(place, monkeypatch):
     outer, inner = place.lease(watts(200)), place.lease(watts(150))
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", lambda *_: 0)
@@ -391,7 +391,7 @@ def elsewhere(place, tmp_path):
     return Guardian(tmp_path / "elsewhere", place.boards, place.log.append, patience_s=0)
 
 
-def test_a_knob_is_held_whatever_the_state_folder(place, elsewhere):
+def test_a_setting_is_held_whatever_the_state_folder(place, elsewhere):
     place.lease(watts(200))
     with pytest.raises(HeldError, match=rf"^gpu0's power limit is held by pid {os.getpid()} of "):
         place.lease(watts(150), by=elsewhere)
@@ -409,7 +409,7 @@ def test_what_was_refused_is_not_claimed(place, elsewhere):
     place.lease(watts(150))
 
 
-def test_a_knob_that_could_not_be_put_back_stays_claimed(place, elsewhere):
+def test_a_setting_that_could_not_be_put_back_stays_claimed(place, elsewhere):
     granted = place.lease(watts(200))
     place.boards[0].refuses = {LIMIT}
     place.release(granted)
@@ -467,7 +467,7 @@ def empty(folder, pattern):
         (errno.ENOLCK, "mount its file system with locks"),
     ],
 )
-def test_what_keeps_a_journal_from_being_written_is_said(place, monkeypatch, number, cure):
+def test_what_keeps_a_journal_from_being_written_is_shown(place, monkeypatch, number, cure):
     def fail(*_):
         raise OSError(number, os.strerror(number))
 

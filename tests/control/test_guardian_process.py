@@ -22,7 +22,7 @@ def environ(tmp_path, **more):
     return {**os.environ, "JOULEWISE_STATE": str(tmp_path / "state"), **more}
 
 
-def test_a_bug_is_logged_and_told_to_the_holder(tmp_path):
+def test_a_bug_is_logged_and_reported_to_the_holder(tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "sitecustomize.py").write_text(BROKEN)
     with pytest.raises(JoulewiseError, match="has failed: ZeroDivisionError: a bug") as told:

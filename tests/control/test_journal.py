@@ -41,7 +41,7 @@ def only(state):
     return kept
 
 
-def test_what_has_begun_and_not_ended_is_told_in_its_order(tmp_path, ours):
+def test_what_has_begun_and_not_ended_is_reported_in_its_order(tmp_path, ours):
     for hold in (ONE, TWO):
         ours.begin(hold)
     assert only(tmp_path).holds == (ONE, TWO)
@@ -252,7 +252,7 @@ def test_who_reads_for_a_moment_does_not_keep_others_from_claiming(tmp_path, mon
             assert ours is not None
 
 
-def test_what_is_left_of_a_leftover_is_all_that_it_tells_of(tmp_path):
+def test_what_is_left_of_a_leftover_is_all_that_it_reports_of(tmp_path):
     path = abandon(tmp_path, ONE, TWO)
     path.write_bytes(path.read_bytes() + b'{"begin": {"id"')  # half a line
     left = replace(ONE, changes=(LOCK,))

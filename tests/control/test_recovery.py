@@ -127,7 +127,7 @@ def test_what_another_machine_left_is_its_own(tmp_path, boards, run):
     assert path.exists()
 
 
-def test_another_version_looks_after_its_own(tmp_path, boards, run):
+def test_another_version_checks_after_its_own(tmp_path, boards, run):
     path = leave(tmp_path, boards, {LIMIT: 200})
     edit_header(path, format=2)
     told = run()
@@ -163,7 +163,7 @@ def test_a_lock_that_a_stranger_has_on_the_journal_means_nothing(tmp_path, board
     assert [board.values[LIMIT] for board in boards] == [240, 260]
 
 
-def test_what_another_keeps_to_himself_is_told(tmp_path, boards, run, monkeypatch):
+def test_what_another_keeps_to_himself_is_reported(tmp_path, boards, run, monkeypatch):
     path = leave(tmp_path, boards, {LIMIT: 200})
     (leftover,) = journal.read_journals(tmp_path)
     with journal.claim_journal(leftover):
@@ -204,7 +204,7 @@ def read_only(monkeypatch):
 
 
 @pytest.mark.parametrize("is_locked", [True, False])
-def test_where_nothing_can_be_written_knobs_go_back(
+def test_where_nothing_can_be_written_settings_go_back(
     tmp_path, boards, run, log, request, *, is_locked
 ):
     path = leave(tmp_path, boards, {LIMIT: 200})
@@ -226,7 +226,7 @@ def test_without_its_lock_a_journal_of_a_process_that_runs_is_let_be(tmp_path, b
     assert not state_dir.has_leftover(tmp_path)
 
 
-def test_what_somebody_has_turned_since_waits_for_them(tmp_path, boards, run):
+def test_what_somebody_has_changed_since_waits_for_them(tmp_path, boards, run):
     """Who does not know of the leftover: their journals are in another folder."""
     leave(tmp_path, boards, {LIMIT: 220}, {LIMIT: 200})
     other = Guardian(tmp_path / "elsewhere", boards, lambda _: None)

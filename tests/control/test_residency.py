@@ -60,7 +60,7 @@ def test_verdicts(stacks, reasons, power_w, said):
     assert watched(Board(reasons, power_w), stacks, 10).describe(hold("1")) == said
 
 
-def test_it_looks_once_a_second(stacks):
+def test_it_checks_once_a_second(stacks):
     board = Board(FREE, 120)
     watched(board, stacks, 10)
     assert board.looks == 2 * 10
@@ -97,7 +97,7 @@ print(*held.notes)
 """
 
 
-def test_a_lease_says_at_its_end_that_its_limit_never_bound():
+def test_a_lease_shows_at_its_end_that_its_limit_never_bound():
     command = [*JOULEWISE, "sim", "--gpu", "v100", "--as-root", "--", sys.executable, "-c", IN_SIM]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert told.stdout == "gpu0 never needed more than its limit of 150 W: it never binds\n"

@@ -39,7 +39,7 @@ def hold(pid):
     return Hold("1", LeaseHolder(pid, 0, "python", 0.0, started_ticks(pid) or 1), (CHANGE,))
 
 
-def test_a_living_holder_keeps_its_knob(tmp_path, journal):
+def test_a_living_holder_keeps_its_setting(tmp_path, journal):
     journal.begin(hold(os.getpid()))
     (found,) = standing(tmp_path)
     assert (found.change, found.keeper) == (CHANGE, Keeper.HOLDER)

@@ -41,7 +41,7 @@ def test_a_budget_is_an_amount_and_a_unit(text, kind, limit):
     assert (budget.kind, budget.limit, budget.stop) == (kind, pytest.approx(limit), False)
 
 
-def test_stop_is_said_with_the_budget():
+def test_stop_is_shown_with_the_budget():
     assert parse_budget("2 kWh :stop").stop
     assert parse_budget("2kWh:stop").text == "2kWh:stop"
 
@@ -63,7 +63,7 @@ def test_stop_is_said_with_the_budget():
         "2kWh:go",
     ],
 )
-def test_what_cannot_be_meant_is_refused(text):
+def test_what_cannot_be_intended_is_refused(text):
     with pytest.raises(UsageError) as caught:
         parse_budget(text)
     assert caught.value.hint
@@ -143,7 +143,7 @@ def test_each_of_several_budgets_is_watched():
     ]
 
 
-def test_carbon_is_said_in_carbon():
+def test_carbon_is_shown_in_carbon():
     watch = BudgetWatch([parse_budget("1kgCO2", 500)])
     (event,) = watch.check(
         time_s=1, energy_j=1, forecast=energy(3 * 3.6e6, 2.5 * 3.6e6, 3.5 * 3.6e6)
@@ -172,7 +172,7 @@ def test_what_one_process_found_the_other_does_not_find_again():
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e3), st.floats(0.01, 10))
-def test_the_time_told_is_when_energy_reached_the_budget(limit_j, power_w, step_s):
+def test_the_time_reported_is_when_energy_reached_the_budget(limit_j, power_w, step_s):
     watch, now_s = BudgetWatch([parse_budget(f"{limit_j!r}J")]), limit_j / power_w
     assert watch.check(time_s=now_s - step_s / 2, energy_j=(now_s - step_s / 2) * power_w) == []
     now_s += step_s / 2
@@ -191,7 +191,7 @@ def test_what_is_left_lasts_until_the_nearest_budget_at_the_highest_power():
     assert BudgetWatch(budgets[2:]).seconds_left(1, 30) is None
 
 
-def test_a_unit_of_two_meanings_is_asked_about():
+def test_a_unit_of_two_meanings_is_requested_about():
     with pytest.raises(UsageError, match=r"mJ or MJ\?"):
         parse_budget("2mj")
     assert (parse_budget("2mJ").limit, parse_budget("2MJ").limit) == (2e-3, 2e6)

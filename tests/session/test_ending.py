@@ -66,7 +66,7 @@ def program(request):
         process.stdout.close()
 
 
-def test_each_is_asked_once_and_killed_by_name_when_there_is_hurry(program):
+def test_each_is_requested_once_and_killed_by_name_when_there_is_hurry(program):
     token, process = program
     assert [each.pid for each in processes(token)] == [process.pid]
     ending = Ending(token)
@@ -114,7 +114,7 @@ class PlayedProcess:
 
 
 @pytest.mark.parametrize("own", [None, 7])
-def test_parents_are_asked_before_their_children(monkeypatch, own):
+def test_parents_are_requested_before_their_children(monkeypatch, own):
     """A shell whose child is gone first ends as if nothing had stopped it."""
     order = []
     starts_s = {9: 3.0, 4: 2.0, 7: 2.0, 5: 1.0, 11: 3.5, 12: 3.5, 13: 4.0}
@@ -174,7 +174,7 @@ def test_many_are_not_all_named():
     )
 
 
-def test_a_process_that_the_command_leaves_running_is_told(tmp_path):
+def test_a_process_that_the_command_leaves_running_is_reported(tmp_path):
     code = """
 import subprocess
 nothing = subprocess.DEVNULL

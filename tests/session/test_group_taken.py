@@ -19,7 +19,7 @@ def taken(tmp_path, monkeypatch):
         yield tmp_path
 
 
-def test_it_is_told_from_an_address_that_is_free(taken):
+def test_it_is_reported_from_an_address_that_is_free(taken):
     with pytest.raises(TakenError):
         join(address(taken, "g"))
     assert join(address(taken, "h")) is None

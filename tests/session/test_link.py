@@ -71,7 +71,9 @@ def test_a_recorder_is_reaped_where_a_faked_clock_has_sleeps_fail(monkeypatch):
     assert process.returncode == 3
 
 
-def test_a_recorder_that_does_not_get_ready_is_killed_and_said_to_be_missing(monkeypatch, tmp_path):
+def test_a_recorder_that_does_not_get_ready_is_killed_and_shown_to_be_missing(
+    monkeypatch, tmp_path
+):
     started = []
     popen = subprocess.Popen
     monkeypatch.setattr(recorder_client, "_START_DEADLINE_S", 0.1)
@@ -120,7 +122,7 @@ class SlowRecording:
         raise ValueError("none")
 
 
-def test_while_the_result_is_computed_the_recorder_says_so(monkeypatch):
+def test_while_the_result_is_computed_the_recorder_shows_so(monkeypatch):
     monkeypatch.setattr(recorder_server, "_WORKING_S", 0.01)
     ours, theirs = socket.socketpair()
     heard = threading.Event()

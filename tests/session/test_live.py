@@ -27,7 +27,7 @@ def follow(progress, epochs, *, total=10):
     return events
 
 
-def test_what_is_told(tmp_path):
+def test_what_is_reported(tmp_path):
     progress = LiveProgress(tmp_path, 0, per_kwh={"gco2": 400.0})
     assert follow(progress, 4) == []
     assert [path.name for path in tmp_path.iterdir()] == ["live.json"]

@@ -97,7 +97,7 @@ def test_cell_by_cell(tmp_path):
         joulewise.measure().stop()
 
 
-def test_an_exception_passes_and_is_told(tmp_path):
+def test_an_exception_passes_and_is_reported(tmp_path):
     error = ValueError("mine")
     m = joulewise.measure(store=tmp_path)
     with pytest.raises(ValueError, match="mine") as caught, m, m.span("part"):

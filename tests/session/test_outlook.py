@@ -225,7 +225,7 @@ def test_the_estimate_lies_in_its_interval_and_not_in_the_past(periods_s, left, 
 
 
 @pytest.mark.parametrize("after", [2, 3, 5])
-def test_trainings_end_inside_their_outlook(after):
+def test_trainings_end_inside_their_forecast(after):
     """A small share of ``benchmarks/outlook.py``: 95 % is meant, of 60."""
     from outlook import BOARDS, judge, train
 

@@ -32,7 +32,7 @@ writer.Writer.end = end
 """
 
 
-def test_a_recorder_that_fails_at_its_end_says_with_what_beside_the_result(tmp_path):
+def test_a_recorder_that_fails_at_its_end_shows_with_what_beside_the_result(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(FAILING_TO_WRITE)
     done = run(
         tmp_path / "store", *python("time.sleep(1.5); sys.exit(3)"),
@@ -44,7 +44,7 @@ def test_a_recorder_that_fails_at_its_end_says_with_what_beside_the_result(tmp_p
     assert "total" in done.stderr
 
 
-def test_what_a_recorder_fails_with_at_the_end_is_told():
+def test_what_a_recorder_fails_with_at_the_end_is_reported():
     ours, theirs = socket.socketpair()
     recorder = RecorderProcess(JsonSocket(ours), None, recorder_client.Ready("run", (), 10.0))
     with theirs:

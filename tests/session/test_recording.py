@@ -14,7 +14,7 @@ from joulewise.store.layout import PROCESSES
 from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, RecorderRecord
 
 
-def test_a_look_that_fails_is_noted_once_and_ends_nothing(tmp_path):
+def test_a_check_that_fails_is_noted_once_and_ends_nothing(tmp_path):
     recording = Recording(tmp_path, Request(budgets=("1MJ",)), os.environ)
     recording.command_started(CommandRecord(os.getpid(), ("true",), 0))
     recording._tracker.check = lambda *_, **__: 1 / 0

@@ -93,12 +93,12 @@ def test_killed_it_leaves_the_job_alone(tmp_path):
     ("options", "message"),
     [
         (["--pid", str(2**22 + 1)], "no process"),
-        (["--pid", str(os.getpid()), "--", "true"], "both"),
+        (["--pid", str(os.getpid()), "--", "true"], "cannot be combined"),
         (["--pid", str(os.getpid()), "--budget", "1kWh:stop"], "does not stop a process"),
         (["--pid", "0"], "0"),
     ],
 )
-def test_what_cannot_be_meant(options, message, tmp_path):
+def test_what_cannot_be_intended(options, message, tmp_path):
     done = run(tmp_path, *options)
     assert done.returncode == 2
     assert message in done.stderr.splitlines()[0]

@@ -76,7 +76,7 @@ def test_room_that_others_take_at_once_is_not_missed(small_disk, monkeypatch):
     assert (run, status(manifest), manifest.exit_code) == (recording.run, "complete", 3)
 
 
-def test_a_manifest_that_was_not_stored_still_says_how_the_run_ended(tmp_path, monkeypatch):
+def test_a_manifest_that_was_not_stored_still_shows_how_the_run_ended(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -63,7 +63,7 @@ def test_the_second_joins_and_the_last_one_shows_the_result(tmp_path):
         assert all(c["end_ns"] for c in told["commands"])
 
 
-def test_who_joins_is_told_which_options_are_the_firsts(tmp_path):
+def test_who_joins_is_reported_which_options_are_the_firsts(tmp_path):
     both = ["--group", "g", "--tag", "same"]
     with (
         running(tmp_path, *both, "--name", "one") as first,

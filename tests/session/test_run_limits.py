@@ -13,7 +13,7 @@ from tests.helpers.measured_runs import manifest, run
 from tests.helpers.processes import eventually, gone, python
 
 
-def test_time_used_up_is_said_once_and_nothing_is_stopped(tmp_path):
+def test_time_used_up_is_shown_once_and_nothing_is_stopped(tmp_path):
     done = run(tmp_path, "--budget", "0.3s", *python("time.sleep(1.5); sys.exit(4)"))
     assert done.returncode == 4
     said = [line for line in done.stderr.splitlines() if line.startswith("joulewise: the budget")]
@@ -87,7 +87,7 @@ def test_what_does_not_end_within_the_grace_is_killed(sent, monkeypatch):
     assert said[-1] == "killed, as it had not ended within 10 s: python (4712)"
 
 
-def test_the_recorder_and_we_may_find_the_same_which_is_said_once(sent):
+def test_the_recorder_and_we_may_find_the_same_which_is_shown_once(sent):
     said = []
     limits = BudgetEnforcer([], Command(), 0, Line(), said.append, token="t")
     event = {

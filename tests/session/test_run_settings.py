@@ -74,7 +74,7 @@ def test_the_limit_holds_while_the_command_runs_and_is_as_before_after(sim):
     assert " · gpu0, gpu1 at 170 W\n" in ran.stderr
 
 
-def test_what_is_set_is_said_once_for_gpus_alike_and_nothing_when_it_went_back(sim):
+def test_what_is_set_is_shown_once_for_gpus_alike_and_nothing_when_it_went_back(sim):
     ran = sim(
         "nvidia-smi -i 1 -pl 250 >/dev/null; "
         "joulewise run --power-limit 170 --sm-clock 1200 -- true; "
@@ -89,7 +89,7 @@ def test_what_is_set_is_said_once_for_gpus_alike_and_nothing_when_it_went_back(s
     ]
 
 
-def test_many_gpus_alike_are_said_in_short(sim):
+def test_many_gpus_alike_are_shown_in_short(sim):
     ran = sim(
         "nvidia-smi -pl 250 >/dev/null; joulewise run --power-limit 170 --sm-clock 1201 -- true",
         gpu="v100x4",
@@ -174,7 +174,7 @@ def test_a_limit_that_one_gpu_refuses_stays_on_none(sim):
     assert ran.returncode == 0
 
 
-def test_what_someone_else_has_set_stays_is_told_and_marks_the_run(sim):
+def test_what_someone_else_has_set_stays_is_reported_and_marks_the_run(sim):
     (sim.folder / "change.py").write_text(CHANGES)
     ran = sim(f"joulewise run --power-limit 170 -- {PYTHON} change.py; echo $?; bash limits")
     assert ran.stdout.splitlines() == ["0", "180 260"]
@@ -190,7 +190,7 @@ def test_the_commands_status_stays_and_its_end_by_a_signal_changes_nothing(sim):
     assert ran.stdout.splitlines() == ["7", "250 260", "137", "250 260"]
 
 
-def test_a_limit_that_does_not_go_back_is_told_and_is_our_failure(sim):
+def test_a_limit_that_does_not_go_back_is_reported_and_is_our_failure(sim):
     (sim.folder / "wait").write_text(
         "until ! nvidia-smi -i 0 -L >/dev/null 2>&1; do sleep 0.1; done"
     )
@@ -214,7 +214,7 @@ joulewise ls; bash limits
 UNGUARDED = ": the settings may not hold until the run ends\n"
 
 
-def test_a_killed_guardian_is_said_at_once_and_marks_the_run(sim):
+def test_a_killed_guardian_is_shown_at_once_and_marks_the_run(sim):
     (sim.folder / "kills").write_text(f'joulewise() {{ {PYTHON} -m joulewise "$@"; }}; {KILLS}')
     ran = sim("joulewise run --power-limit 170 --json told.json -- bash kills; echo $?")
     assert ran.stdout.splitlines()[-2:] == ["250 260", "0"]
@@ -264,7 +264,7 @@ def test_the_service_is_named_where_it_sets_the_limit(sim):
 
 
 @as_root
-def test_a_service_that_ends_says_what_it_put_back_and_the_command_goes_on(sim):
+def test_a_service_that_ends_shows_what_it_put_back_and_the_command_goes_on(sim):
     ends = "kill $guard; timeout 60 bash said_so; bash limits"
     shown, said, codes = by_service(sim, ends)
     back = "gpu1's power limit back to 260 W, gpu0's power limit back to 250 W"

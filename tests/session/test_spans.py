@@ -276,7 +276,7 @@ def cuda(*, initialised=True, broken=False):
     return types.SimpleNamespace(cuda=module), awaited
 
 
-def test_work_in_flight_is_awaited_where_asked(run, monkeypatch):
+def test_work_in_flight_is_awaited_where_requested(run, monkeypatch):
     """On the GPUs in use alone: the others would get a context. No GPU here to see it on."""
     torch, awaited = cuda()
     monkeypatch.setitem(sys.modules, "torch", torch)
