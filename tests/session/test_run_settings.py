@@ -228,7 +228,7 @@ SAID_SO = "until grep -E 'guard service (ended|was killed)' said; do sleep 0.05;
 # In a job, root asks the service, too.
 BY_SERVICE = f"""
 {PYTHON} -m joulewise guard --group root --socket guard.sock 2>guard.log & guard=$!
-until grep -q "listens at" guard.log; do
+until grep -q "listening at" guard.log; do
   kill -0 $guard || {{ cat guard.log >&2; exit 1; }}  # a guard that was refused never listens
   sleep 0.05
 done
