@@ -32,7 +32,7 @@ from pathlib import Path
 
 import pynvml
 
-from joulewise.control.journal import kept
+from joulewise.control.journal import read_journals
 from joulewise.simulate.model import Knobs
 from joulewise.simulate.nvml.shared_memory import Shared
 
@@ -88,7 +88,7 @@ def abuse(messages: int, seed: int) -> int:
             after = service.memory_b(), service.descriptors()
             took_s = time.monotonic() - began_s
             restored_s = until(watcher.is_as_it_was, "every knob is what it was")
-            until(lambda: not any(file.holds for file in kept(state)), "no lease is left")
+            until(lambda: not any(file.holds for file in read_journals(state)), "no lease is left")
         is_alive = service.process.poll() is None
         status = service.stop()
     said = (state / "guard.stderr").read_text(errors="replace")
@@ -96,7 +96,7 @@ def abuse(messages: int, seed: int) -> int:
     growth_b = after[0] - before[0]
     verdicts = {
         "the service lived, and ended well": is_alive and status == 0,
-        "no journal is left": not kept(state),
+        "no journal is left": not read_journals(state),
         "nothing unexpected is in its log": not bugs,
         "no knob was ever beyond what is allowed": not watcher.beyond,
         f"all was put back within {RESTORED_S:g} s": restored_s <= RESTORED_S,

@@ -114,14 +114,16 @@ def judge(training: Training, after: int, gain: float) -> Score:
     now_ns = int(training.begins_ns[after]) + NS_PER_S // 2
     points = [*range(NS_PER_S, now_ns, NS_PER_S), now_ns]
     for point_ns in points[-600:]:
-        course.energy(point_ns, gain * training.energy_at(point_ns))
+        course.add_energy(point_ns, gain * training.energy_at(point_ns))
     for index, begin_ns in enumerate(training.begins_ns[: after + 1]):
-        course.spans([Span("epoch", index, int(begin_ns), int(begin_ns), 0, EPOCHS, closed=False)])
-    outlook = course.outlook(now_ns, gain_error=1.96 * GAIN_SIGMA)
-    assert not isinstance(outlook, Unavailable), outlook.reason
-    assert outlook.energy_j is not None
+        course.add_spans(
+            [Span("epoch", index, int(begin_ns), int(begin_ns), 0, EPOCHS, closed=False)]
+        )
+    forecast = course.forecast(now_ns, gain_error=1.96 * GAIN_SIGMA)
+    assert not isinstance(forecast, Unavailable), forecast.reason
+    assert forecast.energy_j is not None
     time_s, energy_j = training.end_ns / NS_PER_S, training.energy_at(training.end_ns)
-    time, energy = outlook.time_s, outlook.energy_j
+    time, energy = forecast.time_s, forecast.energy_j
     return Score(
         time.low <= time_s <= time.high,
         (time.high - time.low) / 2 / time_s,

@@ -71,7 +71,7 @@ def test_a_gpu_that_is_lost_does_not_keep_others_from_it():
     assert found["sensors"]["power_w"] is not None
 
 
-def test_a_gpu_that_does_not_answer_says_why():
+def test_a_gpu_that_does_not_answer_shows_why():
     done = calibrate(sim=("--fault", "gpu0:lost"))
     assert done.returncode == 125
     assert "gpu0 cannot be calibrated" in done.stderr
@@ -90,14 +90,14 @@ def test_a_gpu_that_does_not_answer_says_why():
         (["--seconds", "1"], "--seconds"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_at_once(options, said):
+def test_what_cannot_be_intended_is_refused_at_once(options, said):
     done = calibrate(*options)
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 2
 
 
-def test_without_a_gpu_it_says_what_to_do():
+def test_without_a_gpu_it_shows_what_to_do():
     done = calibrate(CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2
     assert "no GPU to calibrate" in done.stderr
@@ -135,12 +135,12 @@ def _arguments(process):
 
 
 class TestLoading:
-    def test_without_torch_it_says_how_to_get_it(self, monkeypatch):
+    def test_without_torch_it_shows_how_to_get_it(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(UsageError, match="torch, which is not installed"):
             gpu_load._torch()
 
-    def test_torch_without_cuda_says_so(self, monkeypatch):
+    def test_torch_without_cuda_shows_so(self, monkeypatch):
         blind = types.SimpleNamespace(
             __version__="2.13.0+cpu", cuda=types.SimpleNamespace(is_available=lambda: False)
         )
@@ -184,7 +184,7 @@ class TestLoading:
         assert child.communicate(timeout=30)[0] == b""
         assert child.returncode == 0
 
-    def test_what_it_cannot_do_it_says(self, monkeypatch):
+    def test_what_it_cannot_do_it_shows(self, monkeypatch):
         monkeypatch.delenv("JOULEWISE_SIM", raising=False)
         done = subprocess.run(
             [sys.executable, "-m", "joulewise.calibrate.gpu_load", "sim", "0"],

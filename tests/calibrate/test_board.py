@@ -97,7 +97,7 @@ def test_progress_goes_up_to_the_end():
     assert told[-1] == pytest.approx(1.0)
 
 
-def test_waves_are_as_long_as_asked_and_never_regular():
+def test_waves_are_as_long_as_requested_and_never_regular():
     waves = draw_waves(20.0, 0.025, 0.4, lead_s=1.5, seed=3)
     assert waves[0].off_s == 1.5
     assert sum(w.off_s + w.on_s for w in waves) == pytest.approx(21.5, abs=0.8)
@@ -119,7 +119,7 @@ class TestKeeping:
         )
         assert card.counter_period_s == CalibratedValue(0.02, 1e-6)
 
-    def test_the_timing_stays_when_a_meter_tells_the_gain(self, environ):
+    def test_the_timing_stays_when_a_meter_reports_the_gain(self, environ):
         keep(FOUND, environ, WHEN)
         keep(
             Calibration(BOARD, gain=CalibratedValue(0.98, 0.02), gain_how="a meter"),
@@ -185,7 +185,7 @@ class TestTelling:
         unlike = replace(FOUND, sensors={Quantity.POWER: TIMING, Quantity.POWER_INSTANT: other})
         assert "instant power" in self.shown(unlike)
 
-    def test_what_could_not_be_told_has_its_reason(self):
+    def test_what_could_not_be_reported_has_its_reason(self):
         lacking = {Quantity.POWER: Unavailable("the load moved it too little")}
         found = Calibration(BOARD, lacking, gain=Unavailable("no log", "log more"))
         text = self.shown(found)

@@ -63,7 +63,7 @@ def test_a_hidden_gain_is_found_under_slow_waves(key, seed, tmp_path):
     assert "meter.csv" in found.how
 
 
-def test_a_supply_that_nobody_knows_tells_no_gain(tmp_path):
+def test_a_supply_that_nobody_knows_reports_no_gain(tmp_path):
     log = started(tmp_path / "meter.csv")
     bench = MeteredBench(make_unit(load_board("v100"), 1), log=log)
     found = gain_from_waves(bench, WallMeter(log), progress=lambda _: None)

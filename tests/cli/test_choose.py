@@ -46,7 +46,7 @@ def test_without_a_sweep_the_newest_are_listed(joulewise, swept):
     assert listed[0]["runs"] == {"whole": 12, "looks": 0, "stopped": 0, "failed": 0}
 
 
-def test_an_unknown_sweep_is_told_beside_those_that_there_are(joulewise, swept):
+def test_an_unknown_sweep_is_reported_beside_those_that_there_are(joulewise, swept):
     known = swept()
     ran = joulewise("choose", "nowhere")
     assert ran.returncode == 2
@@ -54,7 +54,7 @@ def test_an_unknown_sweep_is_told_beside_those_that_there_are(joulewise, swept):
     assert any(line.startswith(known) and "finished" in line for line in ran.stderr.splitlines())
 
 
-def test_where_there_is_no_sweep_it_says_how_to_make_one(joulewise):
+def test_where_there_is_no_sweep_it_shows_how_to_make_one(joulewise):
     ran = joulewise("choose")
     assert ran.returncode == 2
     assert "joulewise sweep" in ran.stderr
@@ -106,7 +106,7 @@ def test_a_sweep_is_found_by_any_of_its_names(joulewise, swept, which):
 
 
 @pytest.mark.parametrize("form", [(), ("--json", "-"), ("--format", "csv")])
-def test_of_a_sweep_that_was_interrupted_it_says_how_far_it_is(joulewise, swept, store, form):
+def test_of_a_sweep_that_was_interrupted_it_shows_how_far_it_is(joulewise, swept, store, form):
     older = swept("--name", "older")
     newer = swept("--name", "newer")
     file = store / "sweeps" / newer / "sweep.json"
@@ -167,7 +167,7 @@ def test_a_search_counts_its_runs_alike_everywhere(joulewise):
     assert search["runs"] + search["looks"] <= search["budget"]
 
 
-def test_the_energy_of_a_step_that_is_not_kept_is_said_so(joulewise, swept):
+def test_the_energy_of_a_step_that_is_not_stored_is_shown_so(joulewise, swept):
     swept()
     ran = joulewise("choose", "last", "--per", "step")
     assert "not read" not in ran.stdout
@@ -258,7 +258,7 @@ def test_the_csv_has_what_is_recommended_as_the_json_has_it(joulewise, workload)
     )
 
 
-def test_why_a_choice_has_another_interval_than_its_setting_is_said(joulewise, swept):
+def test_why_a_choice_has_another_interval_than_its_setting_is_shown(joulewise, swept):
     swept("--by", "energy")
     shown = " ".join(joulewise("choose", "last", "--points").stdout.split())
     assert "widened for having chosen the best of several settings" in shown
@@ -313,11 +313,11 @@ def test_a_table_from_elsewhere(joulewise, tmp_path):
     ("arguments", "said"),
     [
         (("--by", "nothing"), "there is no metric 'nothing'"),
-        (("--samples", "10"), "--samples without --epochs"),
-        (("--look-samples", "10"), "--look-samples without --epochs"),
-        (("--look-epochs", "1"), "--look-epochs without --epochs"),
-        (("--price", "0.3"), "--price-per-kwh without --runs-per-year"),
-        (("--gco2-per-kwh", "380"), "--gco2-per-kwh without --runs-per-year"),
+        (("--samples", "10"), "--samples needs --epochs"),
+        (("--look-samples", "10"), "--look-samples needs --epochs"),
+        (("--look-epochs", "1"), "--look-epochs needs --epochs"),
+        (("--price", "0.3"), "--price-per-kwh needs --runs-per-year"),
+        (("--gco2-per-kwh", "380"), "--gco2-per-kwh needs --runs-per-year"),
         (("--reference", "batch_size=1"), "a sweep has its own"),
         (("--per", "hour"), "hour"),
         (("--boundary", "moon"), "moon"),
@@ -325,7 +325,7 @@ def test_a_table_from_elsewhere(joulewise, tmp_path):
         (("--format", "word"), "word"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(joulewise, swept, arguments, said):
+def test_what_cannot_be_intended_is_refused(joulewise, swept, arguments, said):
     swept()
     ran = joulewise("choose", "last", *arguments)
     assert ran.returncode == 2
@@ -336,6 +336,6 @@ def test_what_cannot_be_meant_is_refused(joulewise, swept, arguments, said):
 def test_runs_of_sweeps_can_be_left_out_of_the_list(joulewise, swept):
     swept("--repeat", "6")
     told_so = joulewise("ls")
-    assert "24 of these runs are of sweeps" in told_so.stderr
+    assert "24 of these runs belong to sweeps" in told_so.stderr
     assert "ls --filter 'tag!=sweep:*'" in told_so.stderr
     assert joulewise("ls", "--filter", "tag!=sweep:*").stdout == ""

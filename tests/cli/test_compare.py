@@ -82,7 +82,7 @@ def test_what_a_side_may_be(joulewise, which, number):
 
 
 @pytest.mark.usefixtures("before_and_after")
-def test_a_run_directory_or_a_folder_of_them_kept_elsewhere(joulewise, store, tmp_path):
+def test_a_run_directory_or_a_folder_of_them_stored_elsewhere(joulewise, store, tmp_path):
     kept = tmp_path / "baseline"
     for run in store.glob("20260101-*"):
         shutil.copytree(run, kept / run.name)
@@ -149,7 +149,7 @@ def test_surely_is_beyond_the_whole_interval(joulewise):
     [
         (["--fail-if", "energi>+5%"], "there is no quantity 'energi'"),
         (["--fail-if", "energy>5"], "5 has no unit"),
-        (["--sure"], "--sure without --fail-if"),
+        (["--sure"], "--sure needs --fail-if"),
     ],
 )
 def test_conditions_are_checked_before_anything_is_read(joulewise, args, said):
@@ -183,7 +183,7 @@ def test_sure_without_an_interval_is_no_pass(joulewise):
         ("before", "", "has no run"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(joulewise, a, b, said):
+def test_what_cannot_be_intended_is_refused(joulewise, a, b, said):
     ran = joulewise("compare", a, b)
     assert ran.returncode == 2
     assert said in ran.stderr
@@ -235,7 +235,7 @@ def test_two_tables_are_two_sweeps(joulewise, tmp_path):
 
 
 @pytest.mark.usefixtures("single")
-def test_what_did_not_end_well_is_left_out_of_a_group_and_told(joulewise, make_run):
+def test_what_did_not_end_well_is_left_out_of_a_group_and_reported(joulewise, make_run):
     make_run("20260103-000000-cccc", name="other", watts=99.0, exit_code=3)
     result = told(joulewise, "one", "other")
     assert len(result["b"]["runs"]) == 1
@@ -247,7 +247,7 @@ def test_what_did_not_end_well_is_left_out_of_a_group_and_told(joulewise, make_r
 
 
 @pytest.mark.usefixtures("before_and_after")
-def test_a_damaged_run_is_told_of_in_its_place(joulewise, store, tmp_path):
+def test_a_damaged_run_is_reported_of_in_its_place(joulewise, store, tmp_path):
     kept = tmp_path / "baseline"
     for run in store.glob("20260101-*"):
         shutil.copytree(run, kept / run.name)
@@ -304,14 +304,14 @@ def test_every_form_has_the_same_figures(joulewise):
 
 
 @pytest.mark.usefixtures("before_and_after")
-def test_a_condition_is_told_also_beside_a_table(joulewise):
+def test_a_condition_is_reported_also_beside_a_table(joulewise):
     ran = joulewise("compare", "before", "after", "--format", "csv", "--fail-if", "gpu0<-1%")
     assert ran.returncode == 1
     assert "failed: gpu0<-1%" in ran.stderr
     assert "failed" not in ran.stdout
 
 
-def test_a_result_that_was_not_kept_is_computed(joulewise, make_run):
+def test_a_result_that_was_not_stored_is_computed(joulewise, make_run):
     for at, name in enumerate(("one", "other")):
         path = make_run(f"2026010{at + 1}-000000-aaaa", name=name, result=False)
         assert not (path / "result.json").exists()

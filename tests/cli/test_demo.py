@@ -64,7 +64,7 @@ def demo_without_store(monkeypatch, tmp_path, capsys):
     return run
 
 
-def test_without_a_store_it_leaves_little_and_says_how_to_remove_it(
+def test_without_a_store_it_leaves_little_and_shows_how_to_remove_it(
     demo_without_store, tmp_path, joulewise
 ):
     said = demo_without_store()
@@ -79,11 +79,11 @@ def test_without_a_store_it_leaves_little_and_says_how_to_remove_it(
 
 
 def test_without_the_extra_no_page_is_promised(demo_without_store, monkeypatch):
-    assert "keeps the sweep and its page" in demo_without_store().err
+    assert "the sweep and its report are in " in demo_without_store().err
     monkeypatch.setattr("joulewise.report.html.render._NEEDED", {"no_such_module": "altair"})
     said = demo_without_store()
     assert "no report" in said.err
-    assert "keeps the sweep (" in said.err
+    assert "the sweep is in " in said.err
 
 
 def test_as_json_and_without_a_store_it_leaves_nothing(demo_without_store, tmp_path):

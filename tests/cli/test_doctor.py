@@ -70,7 +70,7 @@ PRINTS = pytest.mark.parametrize("args", [["doctor"], ["doctor", "--json", "-"],
 
 
 @PRINTS
-def test_a_full_disk_under_stdout_is_said_in_two_lines(args):
+def test_a_full_disk_under_stdout_is_shown_in_two_lines(args):
     with Path("/dev/full").open("w") as full:
         ran = on_stdout(full, *args)
     assert ran.stderr.startswith("joulewise: cannot write the output: No space left on device\n  ")

@@ -50,7 +50,7 @@ class TestRuns:
         assert bound_j(total) == pytest.approx(1000, rel=0.05)
         assert re.search(r"at least \S+ \S+ +± \S+ %", total)
 
-    def test_the_mean_of_a_device_says_of_which_time_it_is(self, joulewise):
+    def test_the_mean_of_a_device_shows_of_which_time_it_is(self, joulewise):
         lines = joulewise("show", LOST).stdout.splitlines()
         row = {line.split()[0]: line for line in lines if line.startswith("  ") and line.split()}
         assert re.search(r" 200 W in (3.9|4.0)\d s ", row["gpu0"])
@@ -107,7 +107,7 @@ class TestRuns:
         ran = joulewise("ls", "--filter", terms, "--json", "-")
         assert [run["id"] for run in json.loads(ran.stdout)["runs"]] == found
 
-    def test_a_comparison_has_no_verdict_on_energy_and_says_why(self, joulewise):
+    def test_a_comparison_has_no_verdict_on_energy_and_shows_why(self, joulewise):
         told = json.loads(joulewise("compare", WHOLE, LOST, "--json", "-").stdout)
         by_name = {it["quantity"]: it for it in told["quantities"]}
         for quantity in ("energy", "power", "edp"):
@@ -184,7 +184,7 @@ def swept(store):
 
 @pytest.mark.usefixtures("swept")
 class TestSweeps:
-    def test_a_setting_of_bounds_is_not_recommended_and_that_is_said(self, joulewise):
+    def test_a_setting_of_bounds_is_not_recommended_and_that_is_shown(self, joulewise):
         told = json.loads(joulewise("choose", "lossy", "--by", "energy", "--json", "-").stdout)
         assert told["best"]["energy"]["settings"] == {"power_limit_w": 200.0}
         points = {it["settings"]["power_limit_w"]: it for it in told["points"]}
@@ -193,7 +193,7 @@ class TestSweeps:
         assert "150 W" in caution["message"]
         assert "3 runs" in caution["message"]
 
-    def test_comparing_sweeps_says_it(self, joulewise, tmp_path):
+    def test_comparing_sweeps_shows_it(self, joulewise, tmp_path):
         table = tmp_path / "elsewhere.csv"
         table.write_text(
             "power_limit_w,time_s,energy_j\n"

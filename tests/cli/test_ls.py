@@ -73,7 +73,7 @@ class TestTwoRuns:
         ran = joulewise("ls", "--filter", "tag=a", "--filter", "name=new", "--json", "-")
         assert json.loads(ran.stdout)["runs"] == []
 
-    def test_what_json_tells(self, joulewise):
+    def test_what_json_reports(self, joulewise):
         (run, _) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
         assert run["id"] == OLD
         assert run["tags"] == ["a", "b"]
@@ -84,7 +84,7 @@ class TestTwoRuns:
     def test_nothing_passes(self, joulewise):
         ran = joulewise("ls", "--filter", "name=nobody")
         assert ran.stdout == ""
-        assert ran.stderr.endswith("that this filter lets through\n")
+        assert ran.stderr.endswith("that match the filter\n")
 
     def test_what_is_no_run_has_a_line_of_its_own(self, joulewise, store):
         (store / "foreign").mkdir()
@@ -156,7 +156,7 @@ def test_a_run_that_was_killed(joulewise, make_run):
 class TestEnergyThatIsNotComputed:
     KILLED = {"result": False, "state": "recording", "exit_code": None, "monotonic_end_ns": None}  # noqa: RUF012
 
-    def test_its_command_is_told_and_does_it(self, joulewise, make_run, store):
+    def test_its_command_is_reported_and_does_it(self, joulewise, make_run, store):
         make_run(OLD, **self.KILLED)
         said, command = joulewise("ls").stderr.splitlines()
         assert said == f"joulewise: the energy of {OLD} is not computed yet"
@@ -171,13 +171,13 @@ class TestEnergyThatIsNotComputed:
         make_run(NEW, **self.KILLED)
         said, command = joulewise("ls").stderr.splitlines()
         assert said == "joulewise: the energy of 2 runs is not computed yet"
-        assert command.endswith(f" show {NEW} # and so for each")
+        assert command.endswith(f" show {NEW} # the same for each")
 
-    def test_a_program_that_reads_json_is_not_told(self, joulewise, make_run):
+    def test_a_program_that_reads_json_is_not_reported(self, joulewise, make_run):
         make_run(OLD, **self.KILLED)
         assert joulewise("ls", "--json", "-").stderr == ""
 
-    def test_energy_that_no_device_told_is_not_computed_again(self, joulewise, make_run):
+    def test_energy_that_no_device_reported_is_not_computed_again(self, joulewise, make_run):
         result = make_run(OLD) / RESULT
         first, rest = result.read_text().split("\n", 1)
         told = json.loads(first.rstrip(",") + "}")
@@ -190,7 +190,7 @@ class TestEnergyThatIsNotComputed:
 def test_an_empty_store(joulewise, store):
     ran = joulewise("ls")
     assert (ran.returncode, ran.stdout) == (0, "")
-    assert ran.stderr == f"no runs in {store}; joulewise run -- CMD... makes one\n"
+    assert ran.stderr == f"no runs in {store}; to make one: joulewise run -- CMD...\n"
     in_json = joulewise("ls", "--json", "-")
     whole = {"runs": [], "skipped": [], "total": 0, "page": 1, "pages": 1}
     assert json.loads(in_json.stdout) == whole
@@ -249,7 +249,7 @@ class TestANarrowTerminal:
         assert " a name" in old
         assert " killed (s" in new
 
-    def test_a_command_that_is_cut_says_so(self, lines):
+    def test_a_command_that_is_cut_shows_so(self, lines):
         old = lines(80)[1]
         assert old.endswith("…")
         assert len(old) <= 80
@@ -312,7 +312,7 @@ class TestPages:
         said, hint = ran.stderr.splitlines()
         assert said == "joulewise: 2 of 5 runs, page 1 of 3"
         again = f"joulewise --store {shlex.quote(str(store))}"
-        assert hint == f"  run: {again} ls --limit 2 --page 2 # older ones, or --all"
+        assert hint == f"  run: {again} ls --limit 2 --page 2 # older runs, or --all"
 
     def test_the_last_page_has_the_oldest(self, joulewise):
         ran = joulewise("ls", "--limit", "2", "--page", "3", "--filter", "name=a")
@@ -327,7 +327,9 @@ class TestPages:
     def test_a_page_that_is_not_there(self, joulewise):
         ran = joulewise("ls", "--limit", "2", "--page", "4")
         assert (ran.returncode, ran.stdout) == (0, "")
-        assert ran.stderr.startswith("joulewise: no page 4: there are 3\n")
+        assert ran.stderr.startswith(
+            "joulewise: there is no page 4\n  give --page a number from 1 to 3\n"
+        )
 
     def test_all_and_a_page_at_once(self, joulewise):
         ran = joulewise("ls", "--all", "--page", "2")

@@ -26,14 +26,14 @@ def test_another_unit_is_refused(text):
 @pytest.mark.parametrize(
     ("bounds", "text", "why"),
     [
-        (POSITIVE, "0", "0 is not above 0."),
-        (POSITIVE, "-1e9", "-1000000000 is not above 0."),
-        (Number(min=0), "-0.5", "-0.5 is not 0 or more."),
-        (Number(max=50), "50.1", "50.1 is not 50 or less."),
-        (Number(min=0.01, max=1000), "5000", "5000 is not from 0.01 to 1000."),
+        (POSITIVE, "0", "must be above 0, not 0."),
+        (POSITIVE, "-1e9", "must be above 0, not -1000000000."),
+        (Number(min=0), "-0.5", "must be 0 or more, not -0.5."),
+        (Number(max=50), "50.1", "must be 50 or less, not 50.1."),
+        (Number(min=0.01, max=1000), "5000", "must be between 0.01 and 1000, not 5000."),
         (Number(min=0.01, max=1000, unit="Hz"), "5 kHz", "'5 kHz' is not a number of Hz."),
-        (Number(min=0, max=50, min_open=True), "0", "0 is not above 0 and up to 50."),
-        (Whole(min=1), "0", "0 is not 1 or more."),
+        (Number(min=0, max=50, min_open=True), "0", "must be above 0 and at most 50, not 0."),
+        (Whole(min=1), "0", "must be 1 or more, not 0."),
         (Whole(min=1), "1.5", "'1.5' is not a whole number."),
     ],
 )
@@ -85,7 +85,7 @@ def test_what_has_a_unit_takes_it(verb, option, unit):
 def test_an_option_without_its_value_is_refused(joulewise, store, line):
     ran = joulewise(*line.split())
     assert ran.returncode == 2
-    assert "needs a value, and --" in ran.stderr
+    assert "needs a value, but is followed by --" in ran.stderr
     assert f"see: joulewise {line.split()[0]} --help" in ran.stderr
     assert not store.exists()
 

@@ -64,7 +64,7 @@ def sweep(joulewise):
     return json.loads(ran.stdout)["id"]
 
 
-def test_it_says_where_the_page_is_and_replaces_only_its_own(joulewise, make_run):
+def test_it_shows_where_the_page_is_and_replaces_only_its_own(joulewise, make_run):
     make_run(ID)
     made = Path(f"joulewise-{ID}.html")
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_several_go_into_a_folder(joulewise, make_run):
     assert names == [f"joulewise-{ID}.html", f"joulewise-{OTHER}.html"]
 
 
-def test_no_folder_is_made_that_was_not_asked_for(joulewise, make_run):
+def test_no_folder_is_made_that_was_not_requested_for(joulewise, make_run):
     make_run(ID)
     for asked in (["-o", "no/page.html"], ["--json", "no/told.json"]):
         ran = joulewise("report", ID, *asked)
@@ -99,7 +99,7 @@ def test_no_folder_is_made_that_was_not_asked_for(joulewise, make_run):
     assert not Path("no").exists()
 
 
-def test_a_full_disk_is_said(joulewise, make_run):
+def test_a_full_disk_is_shown(joulewise, make_run):
     make_run(ID)
     ran = joulewise("report", ID, "--json", "/dev/full")
     assert ran.returncode == 125
@@ -142,11 +142,11 @@ def test_a_group_is_one_page_with_its_runs(joulewise, make_run):
     assert [row[:2] for row in tables["Runs of the group"][1:]] == [[ID, "n1"], [OTHER, "n2"]]
 
 
-def test_of_a_name_that_several_have_it_is_the_newest_and_says_so(joulewise, make_run):
+def test_of_a_name_that_several_have_it_is_the_newest_and_shows_so(joulewise, make_run):
     make_run(ID, name="twice")
     make_run(OTHER, name="twice")
     ran = joulewise("report", "twice")
-    assert "2 runs are named twice: this is the newest\n" in ran.stderr
+    assert "2 runs are named twice; this is the newest\n" in ran.stderr
     assert [path.name for path in Path().iterdir()] == [f"joulewise-{OTHER}.html"]
     for sure in (OTHER, "last"):
         assert "newest" not in joulewise("report", sure).stderr
@@ -220,7 +220,7 @@ def test_an_unknown_form_is_refused_before_any_work(joulewise, sweep):
     assert "'bmp'" in ran.stderr
 
 
-def test_every_form_of_a_figure_can_be_asked_for():
+def test_every_form_of_a_figure_can_be_requested_for():
     from joulewise.report.charts import files
 
     assert [f".{form}" for form in FORMATS] == [*files.FORMATS]
@@ -261,7 +261,7 @@ def test_without_the_extra_it_names_the_command_and_tables_still_work(
     assert joulewise("report", sweep, "--tables", "tables").returncode == 0
 
 
-def test_every_form_tells_the_same_numbers(joulewise, sweep):
+def test_every_form_reports_the_same_numbers(joulewise, sweep):
     ran = joulewise("report", sweep, "-o", "r.html", "--tables", "tables")
     assert ran.returncode == 0, ran.stderr
     html = Path("r.html").read_text("utf-8")
@@ -372,7 +372,7 @@ def test_hostile_settings_are_text_in_every_form(joulewise):
             assert "<script>" not in text, path
 
 
-def test_a_damaged_trace_is_told_in_its_place(joulewise, sweep, store):
+def test_a_damaged_trace_is_reported_in_its_place(joulewise, sweep, store):
     run = next(path for path in sorted(store.iterdir()) if path.name != "sweeps")
     for render in (run / "trace").iterdir():
         render.write_bytes(render.read_bytes()[:100])

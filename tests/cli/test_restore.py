@@ -72,7 +72,7 @@ def sim(tmp_path):
     return run
 
 
-def test_what_was_left_goes_back_to_what_it_was_and_the_table_says_so(sim):
+def test_what_was_left_goes_back_to_what_it_was_and_the_table_shows_so(sim):
     ran = sim(f"left gpu0,gpu1 power_limit_w=170; {LIMITS}; joulewise restore && {LIMITS}")
     lines = ran.stdout.splitlines()
     assert lines[1] == "170 170"
@@ -102,7 +102,7 @@ def test_what_somebody_else_has_set_since_stays(sim):
     assert limits == "180 260"
 
 
-def test_what_a_living_process_holds_stays_and_is_said(sim):
+def test_what_a_living_process_holds_stays_and_is_shown(sim):
     code = (
         "from joulewise import control; import subprocess, sys; "
         "lease = control.lease('gpu0', power_limit_w=170); "
@@ -133,7 +133,7 @@ def test_a_lost_gpu_is_reported_and_the_other_restored(sim):
     assert "joulewise: gpu0's power limit could not be put back to 250 W: " in ran.stderr
 
 
-def test_what_was_done_is_told_though_the_json_cannot_be_written(sim):
+def test_what_was_done_is_reported_though_the_json_cannot_be_written(sim):
     ran = sim(
         "left gpu0 power_limit_w=170 >/dev/null; "
         f"joulewise restore --json no/such/told.json; echo $?; {LIMITS}"
@@ -156,7 +156,7 @@ def test_after_a_reboot_there_is_nothing_to_undo(sim):
     ]
 
 
-def test_the_next_command_puts_back_and_says_so_in_a_line(sim):
+def test_the_next_command_puts_back_and_shows_so_in_a_line(sim):
     ran = sim(f"left gpu0 power_limit_w=170; joulewise ls >/dev/null; {LIMITS}; joulewise ls")
     pid, limits, *_ = ran.stdout.splitlines()
     assert limits == "250 260"
@@ -166,7 +166,7 @@ def test_the_next_command_puts_back_and_says_so_in_a_line(sim):
     ]
 
 
-def test_the_next_command_says_so_where_whoever_had_it_lives_on(sim):
+def test_the_next_command_shows_so_where_who_had_it_lives_on(sim):
     (sim.folder / "alone.py").write_text(
         LEFT.replace("os._exit(0)", "os.system(sys.argv[3]); os._exit(0)")
     )
@@ -211,27 +211,27 @@ def test_the_epilog_puts_back_what_the_job_has_left(sim):
 
 
 @as_root
-def test_who_lacks_the_right_is_told_the_command(sim):
+def test_who_lacks_the_right_is_reported_the_command(sim):
     sim.folder.chmod(0o777)
     ran = sim(
         "left gpu0 power_limit_w=170 >/dev/null; chmod -R a+rX $JOULEWISE_STATE; "
         "setpriv --reuid 65534 --clear-groups $JOULEWISE_RESTORE",
         JOULEWISE_RESTORE=f"{PYTHON} -m joulewise restore",
     )
-    assert ran.stderr.splitlines()[-2].endswith("only root may put it back")
+    assert ran.stderr.splitlines()[-2].startswith("joulewise: only root can put back the settings")
     assert "  run: sudo env JOULEWISE_STATE=" in ran.stderr
     assert ran.returncode == 125
 
 
 @as_root
-def test_root_is_told_whose_a_journal_is_that_it_does_not_trust(sim):
+def test_root_is_reported_whose_a_journal_is_that_it_does_not_trust(sim):
     ran = sim(
         "left gpu0 power_limit_w=170 >/dev/null; chown nobody $JOULEWISE_STATE/leases/*.journal; "
         "joulewise restore"
     )
     assert "Nothing is left set" not in ran.stdout
-    assert "may be anybody's work" in ran.stderr
-    assert "have user nobody run `joulewise restore`, or remove it" in ran.stderr
+    assert "another user may have written it" in ran.stderr
+    assert "let user nobody run `joulewise restore`, or delete it" in ran.stderr
     assert ran.returncode == 125
 
 
@@ -267,13 +267,13 @@ def test_what_root_has_left_before_a_reboot_is_nobodys_matter(as_nobody):
     assert (ran.exit_code, ran.output) == (0, "Nothing is left changed.\n")
 
 
-def test_what_root_has_left_since_is_told_with_the_command(as_nobody):
+def test_what_root_has_left_since_is_reported_with_the_command(as_nobody):
     ran = as_nobody(boot_id())
     assert ran.output.startswith("gpu0's power limit was left at 150 W by pid 4711 of root")
     assert isinstance(ran.exception, PermissionDeniedError)
 
 
-def test_doctor_tells_who_holds_what_and_what_was_left_behind(sim):
+def test_doctor_reports_who_holds_what_and_what_was_left_behind(sim):
     code = (
         "from joulewise import control; import subprocess, sys; "
         "lease = control.lease('gpu1', power_limit_w=170); "
@@ -303,7 +303,7 @@ def test_doctor_tells_who_holds_what_and_what_was_left_behind(sim):
     ]
 
 
-def test_doctor_tells_what_a_scheduler_means(sim):
+def test_doctor_reports_what_a_scheduler_means(sim):
     ran = sim("joulewise doctor", SLURM_JOB_ID="4711", JOULEWISE_GUARD="/nonexistent")
     assert "under Slurm (job 4711), which ends the guardian with the job: " in ran.stdout
     ran = sim("joulewise restore --epilog; joulewise doctor", SLURM_JOB_ID="4711")

@@ -30,7 +30,7 @@ def test_nobody_to_ask(joulewise_alone, make_run):
 
 
 @pytest.mark.parametrize(("answer", "status", "there"), [(b"y\n", 0, False), (b"n\n", 130, True)])
-def test_a_terminal_is_asked(make_run, store, answer, status, there):
+def test_a_terminal_is_requested(make_run, store, answer, status, there):
     run = make_run(ID)
     mine, theirs = pty.openpty()
     os.write(mine, answer)
@@ -43,7 +43,7 @@ def test_a_terminal_is_asked(make_run, store, answer, status, there):
     )
     os.close(mine)
     os.close(theirs)
-    assert f"Delete {ID} for good?" in ran.stderr
+    assert f"Delete {ID} permanently?" in ran.stderr
     assert (ran.returncode, run.exists()) == (status, there)
 
 

@@ -56,14 +56,14 @@ def test_json_in_a_file_goes_with_the_table(joulewise, make_run, tmp_path):
     assert json.loads((tmp_path / "r.json").read_text())["id"] == ID
 
 
-def test_what_was_not_computed_is_computed_and_kept(joulewise, make_run):
+def test_what_was_not_computed_is_computed_and_stored(joulewise, make_run):
     run = make_run(ID, result=False)
     first = told(joulewise("show", ID, "--json", "-"))
     assert (run / RESULT).exists()
     assert told(joulewise("show", ID, "--json", "-")) == first
 
 
-def test_what_is_kept_is_not_computed_again(joulewise, make_run):
+def test_what_is_stored_is_not_computed_again(joulewise, make_run):
     run = make_run(ID)
     (run / "trace" / "gpu0.arrows").unlink()
     assert told(joulewise("show", ID, "--json", "-"))["energy_j"]["gpu0"]
@@ -76,7 +76,7 @@ def test_a_result_that_does_not_fit_is_computed_again(joulewise, make_run, damag
     assert told(joulewise("show", ID, "--json", "-"))["energy_j"]["gpu0"]
 
 
-def test_a_run_that_is_being_recorded_is_shown_up_to_now_and_not_kept(joulewise, make_run):
+def test_a_run_that_is_being_recorded_is_shown_up_to_now_and_not_stored(joulewise, make_run):
     me = RecorderRecord(os.getpid(), started_ticks(os.getpid()))
     changed = {"commands": (CommandRecord(1, ("sleep",), START),), "monotonic_end_ns": None}
     changed |= {"recorder": me, "boot_id": boot_id(), "state": "recording", "exit_code": None}
@@ -87,7 +87,7 @@ def test_a_run_that_is_being_recorded_is_shown_up_to_now_and_not_kept(joulewise,
     assert not (run / RESULT).exists()
 
 
-def test_a_killed_run_says_so(joulewise, make_run):
+def test_a_killed_run_shows_so(joulewise, make_run):
     command = CommandRecord(1, ("sleep",), START)
     make_run(ID, result=False, state="recording", commands=(command,), monotonic_end_ns=None)
     ran = joulewise("show", ID)
@@ -112,7 +112,7 @@ def test_no_such_run(joulewise, make_run):
 
 
 @pytest.mark.parametrize("verb", ["show NAME", "report NAME", "compare capped NAME"])
-def test_a_name_that_is_nearly_one_is_asked_for(joulewise, make_run, verb):
+def test_a_name_that_is_nearly_one_is_requested_for(joulewise, make_run, verb):
     make_run(ID, name="capped")
     ran = joulewise(*verb.replace("NAME", "caped").split())
     assert ran.returncode == 2
@@ -177,7 +177,7 @@ class TestGroup:
         result = told(joulewise("show", "job7", "--json", "-"))
         assert result["energy_j"]["total"]["value"] == pytest.approx(2200, rel=0.02)
 
-    def test_a_gpu_counts_once_whatever_the_node_says_it_is(self, joulewise, make_run):
+    def test_a_gpu_counts_once_whatever_the_node_shows_it_is(self, joulewise, make_run):
         make_run(ID, group="job7", host={"name": "box1"}, boot_id="1")
         make_run(OTHER, group="job7", host={"name": "box2"}, boot_id="2")
         result = told(joulewise("show", "job7", "--json", "-"))
@@ -212,12 +212,12 @@ def rename_gpus(run, node):
     write_manifest(run, replace(manifest, devices=devices))
 
 
-def test_a_name_that_several_have_is_the_newest_and_says_so(joulewise, make_run):
+def test_a_name_that_several_have_is_the_newest_and_shows_so(joulewise, make_run):
     for number in (1, 2):
         make_run(f"2026111{number}-003512-7f3a", name="twice")
     ran = joulewise("show", "twice")
     assert ran.stdout.startswith("run 20261112-003512-7f3a  twice\n")
-    assert ran.stderr == "joulewise: 2 runs are named twice: this is the newest\n"
+    assert ran.stderr == "joulewise: 2 runs are named twice; this is the newest\n"
 
 
 def test_a_command_of_several_lines_is_one_line(joulewise, make_run):

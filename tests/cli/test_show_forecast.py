@@ -25,7 +25,7 @@ def recording(make_run):
     return make_run(ID, result=False, **changed)
 
 
-def test_the_outlook_is_shown_and_in_the_json(joulewise, recording):
+def test_the_forecast_is_shown_and_in_the_json(joulewise, recording):
     live = {"time_s": 5.0, "epochs": {"done": 2, "total": 10}, "outlook": OUTLOOK}
     (recording / LIVE).write_text(json.dumps(live))
     assert (
@@ -37,7 +37,7 @@ def test_the_outlook_is_shown_and_in_the_json(joulewise, recording):
 
 
 @pytest.mark.parametrize("damage", [None, "", "[]", "{}"])
-def test_a_run_that_tells_nothing_yet_has_none(joulewise, recording, damage):
+def test_a_run_that_reports_nothing_yet_has_none(joulewise, recording, damage):
     if damage is not None:
         (recording / LIVE).write_text(damage)
     assert json.loads(joulewise("show", ID, "--json", "-").stdout)["outlook"] is None

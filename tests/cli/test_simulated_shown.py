@@ -77,7 +77,7 @@ class TestRuns:
         energy = next(it for it in told["quantities"] if it["quantity"] == "energy")
         assert energy["ratio"] is not None
 
-    def test_a_comparison_of_two_simulated_runs_says_it_without_a_warning(self, joulewise):
+    def test_a_comparison_of_two_simulated_runs_shows_it_without_a_warning(self, joulewise):
         told = json.loads(joulewise("compare", SIMULATED, TWIN, "--json", "-").stdout)
         assert "simulated_with_real" not in [it["code"] for it in told["cautions"]]
         assert told["finding"].endswith("(simulated)")
@@ -111,7 +111,7 @@ class TestRuns:
 
 @pytest.mark.usefixtures("sweep")
 class TestSweeps:
-    def test_choose_says_it_in_title_sources_tables_and_findings(self, joulewise):
+    def test_choose_shows_it_in_title_sources_tables_and_findings(self, joulewise):
         told = joulewise("choose", "virtual").stdout
         title, *_ = told.splitlines()
         assert title.endswith(PHRASE)

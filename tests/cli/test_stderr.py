@@ -12,7 +12,7 @@ FAILS = [*JOULEWISE, "run", "--json", f"{LONG}/file", "--", "true"]
 def test_a_pipe_gets_whole_lines():
     ran = subprocess.run(FAILS, capture_output=True, text=True, check=False)
     assert ran.stderr == (
-        f"joulewise: cannot write {LONG}/file\n  give --json a file in a folder of yours\n"
+        f"joulewise: cannot write {LONG}/file\n  give --json a file that you can write to\n"
     )
 
 
@@ -26,5 +26,5 @@ def test_a_terminal_gets_lines_that_fit():
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("joulewise: cannot write word ")
     assert lines[1].startswith(" " * 11 + "word ")
-    assert lines[-1] == "  give --json a file in a folder of yours"
+    assert lines[-1] == "  give --json a file that you can write to"
     assert " ".join(" ".join(lines[:-1]).split()) == f"joulewise: cannot write {LONG}/file"

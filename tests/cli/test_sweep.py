@@ -27,7 +27,7 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         ((*SIM, "--power-limit", "100"), "150 to 300 W"),
         ((*SIM, "--power-limit", "many"), "many"),
         ((*SIM, "--set", "power_limit_w=150,200"), "--power-limit 150,200"),
-        ((*SIM, "--set", "batch_size"), "has no NAME="),
+        ((*SIM, "--set", "batch_size"), "is not NAME=VALUE"),
         ((*SIM, "--set", "batch_size=0"), "batch_size is 0"),
         ((*SIM, "--set", "width=3"), "a simulated workload has no width"),
         ((*SIM, *LIMITS, "--reference", "lr=1"), "which is not an axis"),
@@ -36,7 +36,7 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         ((*SIM, *LIMITS, "--by", "enrgy"), "did you mean energy"),
         ((*SIM, *LIMITS, "--max-slowdown", "0.5"), "--max-slowdown"),
         ((*SIM, *LIMITS, "--pue", "0.5"), "--pue"),
-        ((*SIM, *LIMITS, "--gpu", "one"), "names no GPUs"),
+        ((*SIM, *LIMITS, "--gpu", "one"), "is not a list of GPUs"),
         ((*SIM, *LIMITS, "--price", "0.3"), "--dry-run"),
         ((*SIM, *LIMITS, "--tolerance", "2"), "add --adaptive"),
         ((*SIM, *LIMITS, "--", "true"), "both a command and --sim"),
@@ -45,11 +45,11 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         (("--sim", "v100", "--workload", "resnet5", *LIMITS), "resnet50"),
         (("--set", "a=1", "--", "no-such-program", "{a}"), "no-such-program"),
         (("--set", "a=1", "--", "echo", "{b}"), "{b}"),
-        (("--repeat", "3", "nowhere.toml"), "put it into the file"),
+        (("--repeat", "3", "nowhere.toml"), "write it into the file"),
         (("nowhere.toml",), "nowhere.toml"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_runs(joulewise, store, arguments, said):
+def test_what_cannot_be_intended_is_refused_before_anything_runs(joulewise, store, arguments, said):
     ran = joulewise("sweep", *arguments)
     assert ran.returncode in {2, 127}
     assert said in ran.stderr
@@ -59,7 +59,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(joulewise, store, 
 
 
 @pytest.mark.parametrize("knob", KNOBS)
-def test_a_knob_is_named_alike_in_a_sweep_a_run_and_a_file(tmp_path, knob):
+def test_a_setting_is_named_alike_in_a_sweep_a_run_and_a_file(tmp_path, knob):
     option = knob_option(knob)
     for verb in (sweep_verb, run_verb):
         assert option in {name for parameter in verb.params for name in parameter.opts}
@@ -103,7 +103,7 @@ def test_it_ends_with_the_finding_and_with_commands_that_work(joulewise):
         assert f"EDP: {limit} W takes" in again.stdout
 
 
-def test_who_asked_for_no_metric_is_not_told_that_nothing_is_faster(joulewise):
+def test_who_requested_for_no_metric_is_not_reported_that_nothing_is_faster(joulewise):
     ran = joulewise("sweep", *SIM, *LIMITS)
     findings = [line for line in ran.stdout.splitlines() if "nothing beats" in line]
     assert not any(line.startswith("time") for line in findings)
@@ -112,7 +112,7 @@ def test_who_asked_for_no_metric_is_not_told_that_nothing_is_faster(joulewise):
     assert "time: nothing beats the reference, 300 W" in asked.stdout
 
 
-def test_the_plan_of_simulated_runs_tells_what_trainings_would_take(joulewise, store):
+def test_the_plan_of_simulated_runs_reports_what_trainings_would_take(joulewise, store):
     ran = joulewise("sweep", *SIM, "--power-limit", "full", "--dry-run", "--price", "0.3")
     assert "31 settings, 155 runs" in ran.stdout
     assert "the trainings would take 12 h" in ran.stdout
@@ -139,7 +139,7 @@ def test_the_plan_of_a_search_is_its_own_guess(joulewise):
     assert search["energy_j"] < grid["energy_j"] / 4
 
 
-def test_a_search_says_how_sure_it_is(joulewise):
+def test_a_search_shows_how_sure_it_is(joulewise):
     ran = joulewise("sweep", *SIM, "--power-limit", "full", "--adaptive", "--by", "edp")
     assert "sure, within 1 % of the best: 1" in ran.stdout
     assert "new pairs of runs with the reference" in ran.stdout
@@ -147,7 +147,7 @@ def test_a_search_says_how_sure_it_is(joulewise):
     assert "the search optimised edp" in other.stdout
 
 
-def test_what_is_skipped_is_told_with_the_reason(joulewise):
+def test_what_is_skipped_is_reported_with_the_reason(joulewise):
     arguments = (*SIM, "--power-limit", "150:300:25", "--repeat", "3", "--max-slowdown", "1.1")
     told = json.loads(joulewise("sweep", *arguments, "--json", "-").stdout)
     assert told["skipped"]
@@ -167,7 +167,7 @@ def test_a_file_with_two_benchmarks_is_two_sweeps(joulewise, tmp_path):
     assert ran.stdout.count("Best setting per objective") == 2
 
 
-def test_asked_again_afresh_it_is_another_sweep(joulewise, store):
+def test_requested_again_afresh_it_is_another_sweep(joulewise, store):
     for _ in range(2):
         joulewise("sweep", *SIM, "--power-limit", "150,300", "--repeat", "1", "--new")
     assert len(list((store / "sweeps").iterdir())) == 2
@@ -186,7 +186,7 @@ def test_the_same_command_tries_again_what_failed_until_nothing_has(joulewise, t
     command = ("--set", "mode=a,b", "--repeat=2", "--json=-", "--", *program)
     first = joulewise("sweep", *command)
     assert first.returncode == 1
-    assert "the same command tries again what failed" in first.stderr
+    assert "the same command repeats the runs that failed" in first.stderr
     again = joulewise("sweep", *command)
     assert again.returncode == 1
     assert "2 runs are done, 2 runs left; 2 failed before and are tried again" in again.stderr
@@ -215,5 +215,5 @@ def test_a_failed_run_is_shown_with_the_end_of_its_log(joulewise, tmp_path):
     assert lines[at + 1 : at + 4][-2:] == ["| reading", "| no such data"]
     assert lines[at + 4] == f"log: {failed['log']}"
     assert "no such data" in Path(failed["log"]).read_text()
-    assert "no GPU was in use: the node is counted" in ran.stderr
+    assert "no GPU was in use: the energy is that of the node" in ran.stderr
     assert "System boundary: node (no GPU in use" in ran.stdout

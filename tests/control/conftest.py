@@ -8,4 +8,4 @@ from joulewise.control import claims
 @pytest.fixture(autouse=True)
 def run_folder(tmp_path_factory, monkeypatch):
     """In place of /run/joulewise, for guardians in this process."""
-    monkeypatch.setattr(claims, "_RUN", tmp_path_factory.getbasetemp() / "run")
+    monkeypatch.setattr(claims, "_RUN_FOLDER", tmp_path_factory.getbasetemp() / "run")

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from joulewise.control import guardian as guardian_module
 from joulewise.control import journal, restore
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import Wanted
+from joulewise.control.holds import DeviceRequest
 from joulewise.control.restore import recover
 from joulewise.errors import JoulewiseError
 from tests.helpers.boards import HOLDER, LIMIT, SM, Board, by_uid, kill
@@ -46,7 +46,7 @@ class AnyOrder(RuleBasedStateMachine):
 
         def interruptible(ours, line):
             self.step()
-            if self.disk_is_full and (line or ours._owed):
+            if self.disk_is_full and (line or ours._pending):
                 raise OSError(errno.ENOSPC, "full")
             append(ours, line)
             self.step()
@@ -82,7 +82,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(owner=owners, named=st.sets(keys, min_size=1), watts=ours_w, mhz=st.none() | clock_mhz)
     def lease(self, owner, named, watts, mhz):
         wanted = {LIMIT: watts} if mhz is None else {SM: mhz, LIMIT: watts}
-        each = [Wanted(key, wanted) for key in sorted(named)]
+        each = [DeviceRequest(key, wanted) for key in sorted(named)]
         self.attempt(lambda: self.guardian.lease(owner, HOLDER, each))
 
     @rule(owner=owners, index=st.integers(0, 5))
@@ -105,7 +105,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def mend(self):
-        self.attempt(self.guardian.mend)
+        self.attempt(self.guardian.retry)
 
     @rule(key=keys, watts=theirs_w)
     def stranger_sets(self, key, watts):
@@ -133,8 +133,8 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def what_nobody_holds_is_as_it_was(self):
         told = {
-            change.where
-            for kept in journal.kept(self.state)
+            change.setting
+            for kept in journal.read_journals(self.state)
             for hold in kept.holds
             for change in hold.changes
         }
@@ -150,10 +150,10 @@ class AnyOrder(RuleBasedStateMachine):
             self.all_is_well_again()
             for owner in OWNERS:
                 self.guardian.drop(owner)
-            assert self.guardian.mend()
+            assert self.guardian.retry()
             self.guardian.close()
             self.recover()
-            assert journal.kept(self.state) == []
+            assert journal.read_journals(self.state) == []
             for key, board in self.boards.items():
                 assert board.values[LIMIT] == self.expected_w[key]
                 assert board.values[SM] is None

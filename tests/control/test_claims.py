@@ -10,7 +10,7 @@ import pytest
 
 from joulewise.control import claims as claims_module
 from joulewise.control.claims import Claims
-from joulewise.control.guardian import Guardian, Wanted
+from joulewise.control.guardian import DeviceRequest, Guardian
 from joulewise.errors import HeldError
 from tests.helpers.boards import HOLDER, LIMIT, SM, Board
 from tests.helpers.processes import first_line
@@ -37,7 +37,7 @@ def claims():
     ours.keep(())
 
 
-def test_who_has_it_is_told_until_they_are_killed(claims, device):
+def test_who_has_it_is_reported_until_they_are_killed(claims, device):
     taker = subprocess.Popen(
         [sys.executable, "-c", TAKE, device], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -61,13 +61,13 @@ def test_what_is_ours_already_stays_ours_and_what_is_let_go_is_free(claims, devi
     other.keep(())
 
 
-def test_who_has_it_is_told_as_often_as_is_asked(claims, device):
+def test_who_has_it_is_reported_as_often_as_is_requested(claims, device):
     where = device, LIMIT
     assert claims.take(where) is None
     for _ in range(5):
         for _ in range(60):
             assert Claims().take(where) == (os.getpid(), os.getuid())
-        claims.tidy()
+        claims.drain_queue()
 
 
 def test_another_simulation_has_other_devices_of_the_same_name(claims, device, monkeypatch):
@@ -112,7 +112,7 @@ def squatter(device, manner):
 
 @as_root
 @pytest.mark.parametrize("manner", ["listens", "crowded", "deaf"])
-def test_another_user_cannot_keep_root_from_a_knob(device, tmp_path, manner):
+def test_another_user_cannot_keep_root_from_a_setting(device, tmp_path, manner):
     where = device, LIMIT
     ours, other = Claims(tmp_path), Claims(tmp_path)
     with squatter(device, manner):
@@ -125,7 +125,7 @@ def test_another_user_cannot_keep_root_from_a_knob(device, tmp_path, manner):
 
 
 @as_root
-def test_whom_the_file_behind_a_knob_belongs_to_is_believed(device, tmp_path):
+def test_whom_the_file_behind_a_setting_belongs_to_is_believed(device, tmp_path):
     ours = Claims(tmp_path)
     with squatter(device, "listens") as process:
         assert ours.take((device, LIMIT), trusted={0, 65534}) == (process.pid, 65534)
@@ -164,7 +164,7 @@ def test_another_user_cannot_keep_root_from_a_lease(tmp_path):
     board = Board()
     guardian = Guardian(tmp_path, [board], [].append, patience_s=0)
     with squatter(board.info.uid, "listens"):
-        guardian.lease("us", HOLDER, [Wanted("gpu0", {LIMIT: 200.0})])
+        guardian.lease("us", HOLDER, [DeviceRequest("gpu0", {LIMIT: 200.0})])
         assert board.values[LIMIT] == 200
         guardian.drop("us")
         guardian.close()
@@ -172,12 +172,12 @@ def test_another_user_cannot_keep_root_from_a_lease(tmp_path):
 
 
 @as_root
-def test_who_owns_the_file_behind_a_knob_keeps_root_from_it(tmp_path):
+def test_who_owns_the_file_behind_a_setting_keeps_root_from_it(tmp_path):
     board = Board()
     board.knobs[LIMIT] = replace(board.knobs[LIMIT], owner=65534)
     guardian = Guardian(tmp_path, [board], [].append, patience_s=0)
     with squatter(board.info.uid, "listens") as process, pytest.raises(HeldError) as refusal:
-        guardian.lease("us", HOLDER, [Wanted("gpu0", {LIMIT: 200.0})])
+        guardian.lease("us", HOLDER, [DeviceRequest("gpu0", {LIMIT: 200.0})])
     guardian.close()
     assert f"pid {process.pid} of user nobody" in refusal.value.message
 
@@ -185,7 +185,7 @@ def test_who_owns_the_file_behind_a_knob_keeps_root_from_it(tmp_path):
 @as_root
 def test_only_root_may_enter_the_folder_of_locks(tmp_path, monkeypatch):
     monkeypatch.delenv("JOULEWISE_SIM", raising=False)
-    monkeypatch.setattr(claims_module, "_RUN", tmp_path / "run")
+    monkeypatch.setattr(claims_module, "_RUN_FOLDER", tmp_path / "run")
     folder = claims_module.lock_folder()
     assert folder.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("JOULEWISE_SIM", "a simulation")

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from joulewise.control import client as client_module
-from joulewise.control.client import Client, GoneError
+from joulewise.control.client import Client, GuardianGoneError
 from joulewise.control.holds import End, RestoreOutcome
 from joulewise.control.protocol import ended_line, line, refused_line, release_line
 from joulewise.data import Knob
@@ -30,7 +30,7 @@ def connected(pair):
     return Client(ours), guardian
 
 
-def test_who_is_not_welcome_is_told_why(pair):
+def test_who_is_not_welcome_is_reported_why(pair):
     ours, guardian = pair
     guardian.sendall(refused_line(HeldError("too many", "later")))
     with pytest.raises(HeldError, match="too many"):
@@ -38,25 +38,25 @@ def test_who_is_not_welcome_is_told_why(pair):
     assert ours.fileno() == -1
 
 
-def test_what_was_said_before_it_hung_up_is_heard(connected):
+def test_what_was_shown_before_it_hung_up_is_received(connected):
     client, guardian = connected
     guardian.sendall(refused_line(HeldError("enough", "later")))
     guardian.close()
     with pytest.raises(HeldError, match="enough"):
-        client.ask(release_line("1"))
-    with pytest.raises(GoneError, match="was ended"):
-        client.ask(release_line("1"))
+        client.request(release_line("1"))
+    with pytest.raises(GuardianGoneError, match="was ended"):
+        client.request(release_line("1"))
 
 
 def test_an_answer_that_came_too_late_is_not_the_next_ones(connected, monkeypatch):
     client, guardian = connected
     with monkeypatch.context() as patch:
-        patch.setattr(client_module, "_ANSWER_S", 0.01)
+        patch.setattr(client_module, "_ANSWER_DEADLINE_S", 0.01)
         with pytest.raises(JoulewiseError, match="does not answer") as told:
-            client.ask(release_line("1"))
-    assert not isinstance(told.value, GoneError)
+            client.request(release_line("1"))
+    assert not isinstance(told.value, GuardianGoneError)
     guardian.sendall(refused_line(HeldError("the first", "")) + line(kind="released", outcomes=[2]))
-    assert client.ask(release_line("2"))["outcomes"] == [2]
+    assert client.request(release_line("2"))["outcomes"] == [2]
 
 
 def test_a_lease_that_nobody_waited_for_is_released(connected, monkeypatch):
@@ -68,9 +68,9 @@ def test_a_lease_that_nobody_waited_for_is_released(connected, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(client, "_answer", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            client.ask(b'"a lease"\n')
+            client.request(b'"a lease"\n')
     guardian.sendall(line(kind="leased", hold="7", enforced={}, notes=[]) + DONE + DONE)
-    assert client.ask(b'"another"\n') == {"kind": "released", "outcomes": []}
+    assert client.request(b'"another"\n') == {"kind": "released", "outcomes": []}
     asked = guardian.recv(1000)
     assert asked == b'"a lease"\n' + release_line("7") + b'"another"\n'
 
@@ -119,8 +119,8 @@ def test_no_service_is_none(tmp_path):
     assert Client.of_the_service({"JOULEWISE_GUARD": str(tmp_path / "gone.sock")}) is None
 
 
-def test_what_is_no_socket_is_told():
-    with pytest.raises(JoulewiseError, match="cannot be asked"):
+def test_what_is_no_socket_is_reported():
+    with pytest.raises(JoulewiseError, match="cannot connect to the service"):
         Client.of_the_service({"JOULEWISE_GUARD": os.devnull + "/guard.sock"})
 
 
@@ -131,19 +131,19 @@ def test_a_guardian_that_is_there_is_not_gone(connected):
     assert client.gone() is None
 
 
-def test_a_service_that_ends_says_what_it_has_put_back(connected):
+def test_a_service_that_ends_shows_what_it_has_put_back(connected):
     client, guardian = connected
     back = RestoreOutcome("gpu0", Knob.POWER_LIMIT, End.RESTORED, 300.0, 150.0)
     guardian.sendall(ended_line([back]))
     guardian.close()
     (told,) = client.gone().outcomes
     assert RestoreOutcome.from_json(told) == back
-    with pytest.raises(GoneError, match="the guard service ended") as ended:
-        client.ask(b'"release"\n')
+    with pytest.raises(GuardianGoneError, match="the guard service ended") as ended:
+        client.request(b'"release"\n')
     assert ended.value.outcomes == [told]
 
 
-def test_a_guardian_that_was_killed_says_nothing(connected):
+def test_a_guardian_that_was_killed_shows_nothing(connected):
     client, guardian = connected
     guardian.close()
     assert client.gone().outcomes is None

@@ -7,7 +7,7 @@ import pytest
 
 from joulewise.control.deadline_device import DeadlineDevice
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import End, Wanted
+from joulewise.control.holds import DeviceRequest, End
 from joulewise.data import Quantity, SensorInfo, Source, Unavailable
 from joulewise.errors import DeviceError
 from tests.helpers.boards import HOLDER, LIMIT, SM, Board
@@ -50,7 +50,7 @@ def board():
 
 @pytest.fixture
 def prompt(board):
-    made = DeadlineDevice(board, look_s=DEADLINE_S, answer_s=DEADLINE_S)
+    made = DeadlineDevice(board, read_deadline_s=DEADLINE_S, write_deadline_s=DEADLINE_S)
     yield made
     board.free.set()
     made.close()
@@ -58,13 +58,13 @@ def prompt(board):
 
 def hang(board, prompt):
     board.free.clear()
-    prompt._looks._patience_s = prompt._turns._patience_s = 0.05
+    prompt._reads._deadline_s = prompt._writes._deadline_s = 0.05
 
 
 def let_go(board, prompt):
     board.free.set()
-    prompt._turns._last.exception(DEADLINE_S)
-    prompt._turns._patience_s = DEADLINE_S
+    prompt._writes._last_answer.exception(DEADLINE_S)
+    prompt._writes._deadline_s = DEADLINE_S
 
 
 def test_what_answers_in_time_is_as_it_was(board, prompt):
@@ -75,7 +75,7 @@ def test_what_answers_in_time_is_as_it_was(board, prompt):
         prompt.set(LIMIT, 150)
 
 
-def test_what_hangs_is_said_and_not_asked_again_until_it_returns(board, prompt):
+def test_what_hangs_is_shown_and_not_requested_again_until_it_returns(board, prompt):
     hang(board, prompt)
     told = prompt.get(LIMIT)
     assert isinstance(told, Unavailable)
@@ -87,28 +87,28 @@ def test_what_hangs_is_said_and_not_asked_again_until_it_returns(board, prompt):
     assert prompt.get(LIMIT) == 240
 
 
-def test_one_that_hangs_does_not_keep_the_others_and_is_mended(tmp_path, board, prompt):
+def test_one_that_hangs_does_not_keep_the_others_and_is_restored(tmp_path, board, prompt):
     other = Board("gpu1", 260.0)
     guardian = Guardian(tmp_path, [other, prompt], lambda _: None, patience_s=0)
-    guardian.lease(ANNA, HOLDER, [Wanted(key, {LIMIT: 150}) for key in ("gpu1", "gpu0")])
+    guardian.lease(ANNA, HOLDER, [DeviceRequest(key, {LIMIT: 150}) for key in ("gpu1", "gpu0")])
     hang(board, prompt)
     ends = {outcome.key: outcome.end for outcome in guardian.drop(ANNA)}
     assert ends == {"gpu0": End.FAILED, "gpu1": End.RESTORED}
-    assert not guardian.mend()
+    assert not guardian.retry()
     let_go(board, prompt)
-    assert guardian.mend()
+    assert guardian.retry()
     assert board.values[LIMIT] == 240
 
 
-def test_a_look_that_hangs_keeps_no_knob(tmp_path, board, prompt):
+def test_a_check_that_hangs_keeps_no_setting(tmp_path, board, prompt):
     board.sensors = {quantity: SensorInfo(quantity, Source.MEASURED) for quantity in Quantity}
     board._get, board._set = partial(Board._get, board), partial(Board._set, board)
     hang(board, prompt)
     assert isinstance(prompt.read(Quantity.POWER), Unavailable)
-    prompt._turns._patience_s = DEADLINE_S
+    prompt._writes._deadline_s = DEADLINE_S
     guardian = Guardian(tmp_path, [prompt], lambda _: None, patience_s=0)
-    guardian.lease(ANNA, HOLDER, [Wanted("gpu0", {LIMIT: 150})])
-    guardian.mend()
+    guardian.lease(ANNA, HOLDER, [DeviceRequest("gpu0", {LIMIT: 150})])
+    guardian.retry()
     assert guardian.drop(ANNA)[0].end is End.RESTORED
 
 
@@ -119,15 +119,15 @@ def test_what_is_set_late_goes_back(tmp_path, board, prompt, knob, value):
     board._get = partial(Board._get, board)  # only the setter hangs
     hang(board, prompt)
     with pytest.raises(DeviceError, match="did not answer"):
-        guardian.lease(ANNA, HOLDER, [Wanted("gpu0", {knob: value})])
+        guardian.lease(ANNA, HOLDER, [DeviceRequest("gpu0", {knob: value})])
     assert board.values[knob] == before
     let_go(board, prompt)
     assert board.values[knob] == value
-    assert guardian.mend()
+    assert guardian.retry()
     assert board.values[knob] == before
 
 
-def test_who_closes_it_is_not_kept_and_its_threads_end(prompt):
+def test_who_closes_it_is_not_stored_and_its_threads_end(prompt):
     prompt.get(LIMIT)
     before = threading.active_count()
     prompt.close()

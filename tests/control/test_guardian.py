@@ -10,7 +10,7 @@ import pytest
 
 from joulewise.control import journal
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import End, Wanted
+from joulewise.control.holds import DeviceRequest, End
 from joulewise.errors import DeviceError, HeldError, JoulewiseError, OutOfRangeError, UsageError
 from tests.helpers.boards import HOLDER, LIMIT, MEMORY, SM, Board, kill
 
@@ -41,7 +41,7 @@ class Place:
 
     @property
     def written(self):
-        return [hold for kept in journal.kept(self.state) for hold in kept.holds]
+        return [hold for kept in journal.read_journals(self.state) for hold in kept.holds]
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def place(tmp_path):
 
 
 def watts(value, key="gpu0"):
-    return Wanted(key, {LIMIT: value})
+    return DeviceRequest(key, {LIMIT: value})
 
 
-def test_turned_and_turned_back(place):
-    granted = place.lease(watts(200), Wanted("gpu1", {LIMIT: 150, SM: 1200}))
+def test_changed_and_changed_back(place):
+    granted = place.lease(watts(200), DeviceRequest("gpu1", {LIMIT: 150, SM: 1200}))
     assert place.limits == [200, 150]
     assert place.boards[1].values[SM] == 1200
     assert granted.enforced == {"gpu0": {LIMIT: 200}, "gpu1": {LIMIT: 150, SM: 1200}}
@@ -64,7 +64,7 @@ def test_turned_and_turned_back(place):
     assert place.boards[1].values[SM] is None
     assert place.written == []
     place.guardian.close()
-    assert journal.kept(place.state) == []
+    assert journal.read_journals(place.state) == []
 
 
 def test_it_is_written_before_it_is_done(place, monkeypatch):
@@ -107,28 +107,28 @@ def test_what_a_stranger_sets_between_two_leases_stays_in_any_order(place):
     assert place.limits[0] == 225
 
 
-def test_locks_of_one_holder_stack_though_nobody_tells_them(place):
-    outer = place.lease(Wanted("gpu0", {SM: 1000}))
-    inner = place.lease(Wanted("gpu0", {SM: 1200}))
+def test_locks_of_one_holder_stack_though_nobody_reports_them(place):
+    outer = place.lease(DeviceRequest("gpu0", {SM: 1000}))
+    inner = place.lease(DeviceRequest("gpu0", {SM: 1200}))
     place.release(inner)
     assert place.boards[0].values[SM] == 1000
     place.release(outer)
     assert place.boards[0].values[SM] is None
 
 
-def test_another_holder_is_told_who_has_it(place):
+def test_another_holder_is_reported_who_has_it(place):
     place.lease(watts(200))
     said = rf"^gpu0's power limit is held at 200 W by pid {HOLDER.pid} "
     with pytest.raises(HeldError, match=said) as refused:
         place.lease(watts(150), owner=BEN)
-    assert "`joulewise doctor` shows all that is held" in refused.value.hint
+    assert "`joulewise doctor` shows all leases" in refused.value.hint
     place.lease(watts(150, "gpu1"), owner=BEN)
     place.guardian.drop(ANNA)
     assert place.limits == [240, 150]
     place.lease(watts(150), owner=BEN)
 
 
-def test_another_guardian_is_told_who_has_it(place):
+def test_another_guardian_is_reported_who_has_it(place):
     place.lease(watts(200))
     other = place.another()
     with pytest.raises(HeldError, match="is held at "):
@@ -152,7 +152,7 @@ def test_no_lease_on_top_of_a_leftover_that_cannot_be_undone(place):
     kill(place.guardian)
     place.boards[0].refuses = {LIMIT}
     other = place.another()
-    with pytest.raises(DeviceError, match="could not be put back after its last lease"):
+    with pytest.raises(DeviceError, match="could not be restored after its last lease"):
         place.lease(watts(150), by=other)
     place.lease(watts(150, "gpu1"), by=other)
 
@@ -160,7 +160,7 @@ def test_no_lease_on_top_of_a_leftover_that_cannot_be_undone(place):
 def test_all_or_nothing(place):
     place.boards[1].refuses = {LIMIT}
     with pytest.raises(DeviceError, match=r"gpu1 refuses"):
-        place.lease(Wanted("gpu0", {LIMIT: 200, SM: 1000}), watts(150, "gpu1"))
+        place.lease(DeviceRequest("gpu0", {LIMIT: 200, SM: 1000}), watts(150, "gpu1"))
     assert place.limits == [240, 260]
     assert place.boards[0].values[SM] is None
     assert place.written == []
@@ -171,14 +171,14 @@ def test_a_lock_that_was_refused_is_not_reset(place):
     place.boards[0].values[MEMORY] = 900  # a stranger's, which nobody tells us of
     place.boards[0].refuses = {MEMORY}
     with pytest.raises(DeviceError, match="refuses"):
-        place.lease(Wanted("gpu0", {SM: 1000, MEMORY: 1200}))
-    assert place.guardian.mend()
+        place.lease(DeviceRequest("gpu0", {SM: 1000, MEMORY: 1200}))
+    assert place.guardian.retry()
     place.boards[0].refuses = set()
-    place.guardian.mend()
+    place.guardian.retry()
     assert place.boards[0].values == {LIMIT: 240, SM: None, MEMORY: 900}
 
 
-def test_a_rollback_that_fails_says_so_and_is_mended(place):
+def test_a_rollback_that_fails_shows_so_and_is_restored(place):
     board = place.boards[0]
     turn = board._set
 
@@ -194,7 +194,7 @@ def test_a_rollback_that_fails_says_so_and_is_mended(place):
         place.lease(watts(200), watts(150, "gpu1"))
     assert [hold.changes[0].key for hold in place.written] == ["gpu0"]
     board._set, board.refuses = turn, set()
-    assert place.guardian.mend()
+    assert place.guardian.retry()
     assert place.limits == [240, 260]
 
 
@@ -206,7 +206,7 @@ def test_a_rollback_that_fails_says_so_and_is_mended(place):
         ([watts(150), watts(200)], UsageError, "twice"),
     ],
 )
-def test_what_cannot_be_meant_turns_nothing(place, wanted, error, what):
+def test_what_cannot_be_intended_turns_nothing(place, wanted, error, what):
     with pytest.raises(error, match=what) as told:
         place.lease(*wanted)
     assert told.value.hint
@@ -214,32 +214,34 @@ def test_what_cannot_be_meant_turns_nothing(place, wanted, error, what):
     assert place.written == []
 
 
-def test_a_clock_goes_to_the_nearest_and_that_is_said(place):
-    granted = place.lease(Wanted("gpu0", {SM: 1049}))
+def test_a_clock_goes_to_the_nearest_and_that_is_shown(place):
+    granted = place.lease(DeviceRequest("gpu0", {SM: 1049}))
     assert place.boards[0].values[SM] == 1000
-    assert granted.notes == ("gpu0: SM clock goes to 1000 MHz, the nearest to 1049 there is",)
+    assert granted.notes == ("gpu0: SM clock set to 1000 MHz, the nearest supported to 1049",)
 
 
-def test_what_is_the_same_of_several_is_said_once(place):
-    granted = place.lease(Wanted("gpu0", {SM: 1049}), Wanted("gpu1", {SM: 1049}))
-    assert granted.notes == ("gpu0, gpu1: SM clock goes to 1000 MHz, the nearest to 1049 there is",)
+def test_what_is_the_same_of_several_is_shown_once(place):
+    granted = place.lease(DeviceRequest("gpu0", {SM: 1049}), DeviceRequest("gpu1", {SM: 1049}))
+    assert granted.notes == ("gpu0, gpu1: SM clock set to 1000 MHz, the nearest supported to 1049",)
 
 
 def test_what_a_device_makes_of_a_value_is_ours(place):
     place.boards[0].rounds_to_w = 20
     granted = place.lease(watts(207))
     assert place.limits[0] == granted.enforced["gpu0"][LIMIT] == 200
-    assert granted.notes == ("gpu0: power limit went to 200 W, which the device made of 207",)
+    assert granted.notes == ("gpu0: power limit set to 200 W, rounded from 207",)
     assert place.written == [granted.hold]
     assert place.release(granted)[0].end is End.RESTORED
     assert place.limits[0] == 240
 
 
-def test_who_holds_a_knob_is_said_before_who_else_uses_the_device(place):
+def test_who_holds_a_setting_is_shown_before_who_else_uses_the_device(place):
     def refuse(*_):
         raise HeldError("gpu0 is used by pid 7", "wait")
 
-    place.guardian = Guardian(place.state, place.boards, place.log.append, courtesies=[refuse])
+    place.guardian = Guardian(
+        place.state, place.boards, place.log.append, overridable_rules=[refuse]
+    )
     place.guardian.lease(ANNA, HOLDER, [watts(200)], force=True)
     with pytest.raises(HeldError, match="gpu0's power limit is held at 200 W by"):
         place.lease(watts(150), owner=BEN)
@@ -247,14 +249,14 @@ def test_who_holds_a_knob_is_said_before_who_else_uses_the_device(place):
         place.lease(watts(150, "gpu1"), owner=BEN)
 
 
-def test_what_cannot_be_read_is_not_turned(place):
+def test_what_cannot_be_read_is_not_changed(place):
     place.boards[0].is_lost = True
     with pytest.raises(DeviceError, match="gpu0's power limit cannot be read: gpu0 is lost"):
         place.lease(watts(200))
     assert place.written == []
 
 
-def test_a_lost_gpu_does_not_keep_the_others_and_is_mended(place):
+def test_a_lost_gpu_does_not_keep_the_others_and_is_restored(place):
     place.lease(watts(200), watts(150, "gpu1"))
     place.boards[1].is_lost = True
     outcomes = {outcome.key: outcome for outcome in place.guardian.drop(ANNA)}
@@ -262,9 +264,9 @@ def test_a_lost_gpu_does_not_keep_the_others_and_is_mended(place):
     assert (outcomes["gpu1"].end, outcomes["gpu1"].reason) == (End.FAILED, "gpu1 is lost")
     assert [change.key for hold in place.written for change in hold.changes] == ["gpu1"]
     place.boards[0].values[LIMIT] = 200  # by a stranger, who happens to like it
-    assert not place.guardian.mend()
+    assert not place.guardian.retry()
     place.boards[1].is_lost = False
-    assert place.guardian.mend()
+    assert place.guardian.retry()
     assert place.limits == [200, 260]
     assert sum("could not" in line for line in place.log) == 1
 
@@ -284,7 +286,7 @@ def test_what_is_free_by_the_journal_can_be_had(place, elsewhere, monkeypatch):
     assert len(had) == 1
 
 
-def test_what_another_left_goes_back_without_being_asked_for(place, tmp_path):
+def test_what_another_left_goes_back_without_being_requested_for(place, tmp_path):
     now_s = [0.0]
     found = {}
     dead = place.another()
@@ -292,15 +294,15 @@ def test_what_another_left_goes_back_without_being_asked_for(place, tmp_path):
     kill(dead)
     (gpu0, gpu1), log = place.boards, []
     service = Guardian(tmp_path, [gpu0], log.append, find=lambda: found, now_s=lambda: now_s[0])
-    service.mend()
+    service.retry()
     assert place.limits == [200, 150]
     for now_s[0] in (10.0, 20.0, 30.0):
-        service.mend()
+        service.retry()
         assert place.limits == [240, 150]
     assert sum("the device is not there" in line for line in log) == 1
     found[gpu1.info.uid] = gpu1
     now_s[0] = 40.0
-    service.mend()
+    service.retry()
     assert place.limits == [240, 260]
     assert place.written == []
 
@@ -321,7 +323,7 @@ def test_nobody_can_drown_what_others_did(place):
     assert place.log[-1].startswith("and 400 more of user ")
 
 
-def test_what_is_wrong_is_told_however_much_there_was(place):
+def test_what_is_wrong_is_reported_however_much_there_was(place):
     for _ in range(300):
         place.release(place.lease(watts(200)))
     granted = place.lease(watts(200))
@@ -330,7 +332,7 @@ def test_what_is_wrong_is_told_however_much_there_was(place):
     assert "which joulewise did not set" in place.log[-1]
 
 
-def test_what_cannot_be_mended_stays_in_the_journal(place):
+def test_what_cannot_be_restored_stays_in_the_journal(place):
     place.lease(watts(200))
     place.boards[0].refuses = {LIMIT}
     place.guardian.drop(ANNA)
@@ -338,13 +340,13 @@ def test_what_cannot_be_mended_stays_in_the_journal(place):
     assert [hold.changes[0].before for hold in place.written] == [240]
 
 
-def test_an_outer_lease_that_ends_while_the_inner_is_mended_goes_under_it(place):
+def test_an_outer_lease_that_ends_while_the_inner_is_restored_goes_under_it(place):
     outer, inner = place.lease(watts(200)), place.lease(watts(150))
     place.boards[0].refuses = {LIMIT}
     assert place.release(inner)[0].end is End.FAILED
     place.boards[0].refuses = set()
     place.release(outer)
-    assert place.guardian.mend()
+    assert place.guardian.retry()
     assert place.limits[0] == 240
 
 
@@ -353,21 +355,21 @@ def test_what_a_stranger_set_is_reported_once_and_left(place):
     place.boards[0].values[LIMIT] = 225
     (outcome,) = place.release(granted)
     assert (outcome.end, outcome.found) == (End.FOREIGN, 225)
-    assert place.guardian.mend()
+    assert place.guardian.retry()
     assert place.limits[0] == 225
     assert place.written == []
 
 
-def test_a_full_disk_is_met_before_anything_is_turned(place, monkeypatch):
+def test_a_full_disk_is_met_before_anything_is_changed(place, monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda *_: 0)
     with pytest.raises(JoulewiseError, match="No space left") as told:
         place.lease(watts(200))
-    assert "nothing was turned" in told.value.hint
+    assert "nothing was changed" in told.value.hint
     assert place.limits == [240, 260]
     assert place.guardian.holds(ANNA) == []
 
 
-def test_a_full_disk_does_not_keep_a_knob_from_going_back(place, monkeypatch):
+def test_a_full_disk_does_not_keep_a_setting_from_going_back(place, monkeypatch):
     outer, inner = place.lease(watts(200)), place.lease(watts(150))
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", lambda *_: 0)
@@ -389,7 +391,7 @@ def elsewhere(place, tmp_path):
     return Guardian(tmp_path / "elsewhere", place.boards, place.log.append, patience_s=0)
 
 
-def test_a_knob_is_held_whatever_the_state_folder(place, elsewhere):
+def test_a_setting_is_held_whatever_the_state_folder(place, elsewhere):
     place.lease(watts(200))
     with pytest.raises(HeldError, match=rf"^gpu0's power limit is held by pid {os.getpid()} of "):
         place.lease(watts(150), by=elsewhere)
@@ -407,14 +409,14 @@ def test_what_was_refused_is_not_claimed(place, elsewhere):
     place.lease(watts(150))
 
 
-def test_a_knob_that_could_not_be_put_back_stays_claimed(place, elsewhere):
+def test_a_setting_that_could_not_be_put_back_stays_claimed(place, elsewhere):
     granted = place.lease(watts(200))
     place.boards[0].refuses = {LIMIT}
     place.release(granted)
     with pytest.raises(HeldError, match="gpu0"):
         place.lease(watts(150), by=elsewhere)
     place.boards[0].refuses = set()
-    assert place.guardian.mend()
+    assert place.guardian.retry()
     place.lease(watts(150), by=elsewhere)
 
 
@@ -422,10 +424,10 @@ def test_what_a_stopped_process_puts_back_is_refused_and_the_rest_goes_on(place)
     by = replace(HOLDER, ticks=HOLDER.ticks + 1)  # as of a pid that is used again
     place.guardian.lease(ANNA, by, [watts(200)])
     kill(place.guardian)
-    (leftover,) = journal.kept(place.state)
-    with journal.claimed(leftover):
+    (leftover,) = journal.read_journals(place.state)
+    with journal.claim_journal(leftover):
         other = place.another()
-        with pytest.raises(HeldError, match="gpu0's power limit is being put back after pid"):
+        with pytest.raises(HeldError, match="gpu0's power limit is being restored after pid"):
             place.lease(watts(150), by=other)
         place.lease(watts(150, "gpu1"), by=other)
 
@@ -436,7 +438,7 @@ def test_a_journal_that_somebody_deletes_is_written_again_before_the_next_lease(
     delete(place.state / "leases")
     second = place.lease(watts(150, "gpu1"))
     assert place.written == [first.hold, second.hold]
-    (kept,) = journal.kept(place.state)
+    (kept,) = journal.read_journals(place.state)
     assert kept.is_live
     assert kept.path.with_suffix(".lock").exists()
 
@@ -444,7 +446,7 @@ def test_a_journal_that_somebody_deletes_is_written_again_before_the_next_lease(
 def test_a_journal_that_somebody_deletes_is_written_again_after_a_while(place):
     granted = place.lease(watts(200))
     shutil.rmtree(place.state)
-    place.guardian.mend()
+    place.guardian.retry()
     assert place.written == [granted.hold]
     place.release(granted)
     place.guardian.close()
@@ -459,13 +461,13 @@ def empty(folder, pattern):
 @pytest.mark.parametrize(
     ("number", "cure"),
     [
-        (errno.ENOSPC, "make room there"),
-        (errno.EROFS, "mounted for writing"),
-        (errno.EACCES, "you can write there"),
-        (errno.ENOLCK, "mounted with locks"),
+        (errno.ENOSPC, "free some disk space"),
+        (errno.EROFS, "mount its file system for writing"),
+        (errno.EACCES, "make that folder writable"),
+        (errno.ENOLCK, "mount its file system with locks"),
     ],
 )
-def test_what_keeps_a_journal_from_being_written_is_said(place, monkeypatch, number, cure):
+def test_what_keeps_a_journal_from_being_written_is_shown(place, monkeypatch, number, cure):
     def fail(*_):
         raise OSError(number, os.strerror(number))
 

@@ -22,10 +22,10 @@ def environ(tmp_path, **more):
     return {**os.environ, "JOULEWISE_STATE": str(tmp_path / "state"), **more}
 
 
-def test_a_bug_is_logged_and_told_to_the_holder(tmp_path):
+def test_a_bug_is_logged_and_reported_to_the_holder(tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "sitecustomize.py").write_text(BROKEN)
     with pytest.raises(JoulewiseError, match="has failed: ZeroDivisionError: a bug") as told:
-        Client.of_our_own(environ(tmp_path, PYTHONPATH=str(tmp_path)))
+        Client.start_guardian(environ(tmp_path, PYTHONPATH=str(tmp_path)))
     assert "report this" in told.value.hint
     assert "ZeroDivisionError: a bug" in (tmp_path / "state" / "control.log").read_text()

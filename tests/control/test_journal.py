@@ -37,11 +37,11 @@ def abandon(state, *holds):
 
 
 def only(state):
-    (kept,) = journal.kept(state)
+    (kept,) = journal.read_journals(state)
     return kept
 
 
-def test_what_has_begun_and_not_ended_is_told_in_its_order(tmp_path, ours):
+def test_what_has_begun_and_not_ended_is_reported_in_its_order(tmp_path, ours):
     for hold in (ONE, TWO):
         ours.begin(hold)
     assert only(tmp_path).holds == (ONE, TWO)
@@ -57,7 +57,7 @@ def test_what_has_begun_and_not_ended_is_told_in_its_order(tmp_path, ours):
 def test_a_hold_that_is_written_again_keeps_its_place(tmp_path, ours):
     ours.begin(ONE)
     ours.begin(TWO)
-    ours.again(replace(ONE, changes=(LOCK,)))
+    ours.update(replace(ONE, changes=(LOCK,)))
     assert only(tmp_path).holds == (replace(ONE, changes=(LOCK,)), TWO)
 
 
@@ -137,7 +137,7 @@ def test_an_end_that_does_not_fit_is_written_before_the_next_begins(tmp_path, ou
     ours.begin(ONE)
     ours.begin(TWO)
     full_disk.setattr(os, "pwrite", lambda *_: 0)
-    ours.again(replace(TWO, changes=(LOWER,)))
+    ours.update(replace(TWO, changes=(LOWER,)))
     ours.end("1")
     assert only(tmp_path).holds == (ONE, TWO)  # more than is left, and in order
     full_disk.undo()
@@ -178,12 +178,12 @@ def test_all_may_read_and_the_owner_writes_whatever_the_umask(tmp_path, umask):
 def test_whose_word_is_not_ours_is_not_taken(tmp_path):
     path = abandon(tmp_path, ONE)
     os.chown(path, 4711, -1)
-    assert journal.kept(tmp_path) == []
+    assert journal.read_journals(tmp_path) == []
 
 
 def test_what_others_can_write_is_not_taken(tmp_path):
     abandon(tmp_path, ONE).chmod(0o666)
-    assert journal.kept(tmp_path) == []
+    assert journal.read_journals(tmp_path) == []
 
 
 def test_what_is_no_file_does_not_stop_the_others(tmp_path):
@@ -234,12 +234,12 @@ def test_what_is_no_hold_is_damage(tmp_path, told):
 def test_a_leftover_is_claimed_once(tmp_path):
     abandon(tmp_path, ONE)
     found = only(tmp_path)
-    with journal.claimed(found) as first, journal.claimed(found) as second:
-        assert first.found.holds == (ONE,)
+    with journal.claim_journal(found) as first, journal.claim_journal(found) as second:
+        assert first.content.holds == (ONE,)
         assert second is None
-    with journal.claimed(found) as third:
+    with journal.claim_journal(found) as third:
         third.end([])
-    with journal.claimed(found) as late:
+    with journal.claim_journal(found) as late:
         assert late is None
 
 
@@ -248,15 +248,15 @@ def test_who_reads_for_a_moment_does_not_keep_others_from_claiming(tmp_path, mon
     with path.with_suffix(".lock").open("rb") as reader:
         fcntl.flock(reader, fcntl.LOCK_SH)
         monkeypatch.setattr(journal.time, "sleep", lambda _: fcntl.flock(reader, fcntl.LOCK_UN))
-        with journal.claimed(only(tmp_path)) as ours:
+        with journal.claim_journal(only(tmp_path)) as ours:
             assert ours is not None
 
 
-def test_what_is_left_of_a_leftover_is_all_that_it_tells_of(tmp_path):
+def test_what_is_left_of_a_leftover_is_all_that_it_reports_of(tmp_path):
     path = abandon(tmp_path, ONE, TWO)
     path.write_bytes(path.read_bytes() + b'{"begin": {"id"')  # half a line
     left = replace(ONE, changes=(LOCK,))
-    with journal.claimed(only(tmp_path)) as ours:
+    with journal.claim_journal(only(tmp_path)) as ours:
         ours.end([left])
     kept = only(tmp_path)
     assert kept.holds == (left,)
@@ -265,7 +265,7 @@ def test_what_is_left_of_a_leftover_is_all_that_it_tells_of(tmp_path):
 
 def test_where_nothing_of_a_leftover_was_undone_nothing_is_written(tmp_path):
     before = abandon(tmp_path, ONE, TWO).read_bytes()
-    with journal.claimed(only(tmp_path)) as ours:
+    with journal.claim_journal(only(tmp_path)) as ours:
         ours.end([ONE, TWO])
     assert only(tmp_path).path.read_bytes() == before
 
@@ -278,7 +278,7 @@ def test_a_lock_without_a_journal_is_swept_away_once_nobody_can_need_it(tmp_path
         os.utime(path, (0, 0))
     with locked.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        journal.sweep(tmp_path)
+        journal.remove_stale_locks(tmp_path)
     assert set(ours.path.parent.glob("*.lock")) == {young, locked, ours.path.with_suffix(".lock")}
 
 

@@ -87,7 +87,7 @@ print(json.dumps([
     assert (again, end) == ([150, 260], [280, 260])
 
 
-def test_a_lease_from_a_killed_guardian_is_an_error_that_says_what_became_of_the_others():
+def test_a_lease_from_a_killed_guardian_is_an_error_that_shows_what_became_of_the_others():
     told = tells("""
 control.lease("gpu0", power_limit_w=200)
 kill_guardian()
@@ -98,7 +98,7 @@ except JoulewiseError as error:
 print(json.dumps([said, limits()]))
 """)
     (message, hint), after = told
-    assert "put things back" in message
+    assert "restored them" in message
     assert hint == "take the leases again"
     assert after == [280, 260]
 
@@ -132,7 +132,7 @@ def test_a_child_is_not_stopped_by_a_lock_that_a_thread_held():
     told = tells("""
 from joulewise.control import lease as module
 lease = control.lease("gpu0", power_limit_w=200)
-line = lease._line
+line = lease._connection
 with line._lock:
     ended = in_child(lease.release)
 lease.release()
@@ -159,7 +159,7 @@ print(json.dumps([wrong, limits()]))
     assert told == [[], [280, 260]]
 
 
-def test_whoever_forgets_a_lease_has_it_put_back_at_the_end():
+def test_who_forgets_a_lease_has_it_put_back_at_the_end():
     told = tells("""
 import subprocess
 code = "from joulewise import control; control.lease('gpu0', power_limit_w=150)"

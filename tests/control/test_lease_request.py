@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise import control
-from joulewise.control.lease import checked_devices, checked_settings
+from joulewise.control.lease import check_devices, check_settings
 from joulewise.data import Knob
 from joulewise.errors import UsageError
 from tests.helpers.boards import Board
@@ -11,35 +11,35 @@ from tests.helpers.boards import Board
 
 @pytest.mark.parametrize("value", ["70%", "150", True, float("nan"), float("inf"), [150]])
 def test_a_setting_is_a_number(value):
-    with pytest.raises(UsageError, match=r"power_limit_w=.* is no number") as refused:
+    with pytest.raises(UsageError, match=r"power_limit_w must be a number") as refused:
         control.lease("gpu0", power_limit_w=value)
-    assert refused.value.hint == "give watts, as a number"
-    with pytest.raises(UsageError, match="give MHz, as a number"):
+    assert refused.value.hint == "give a number of watts"
+    with pytest.raises(UsageError, match="give a number of MHz"):
         control.lease("gpu0", sm_clock_mhz=value)
 
 
 @pytest.mark.parametrize("device", [None, True, 1.5, ["gpu0", None], [b"gpu0"]])
 def test_a_device_is_named_or_given(device):
-    with pytest.raises(UsageError, match="is no device"):
+    with pytest.raises(UsageError, match="is not a device"):
         control.lease(device, power_limit_w=150)
 
 
 def test_nothing_is_no_lease():
-    with pytest.raises(UsageError, match="a lease of nothing"):
+    with pytest.raises(UsageError, match="a lease needs a setting"):
         control.lease("gpu0")
-    with pytest.raises(UsageError, match="a lease of no device"):
+    with pytest.raises(UsageError, match="a lease needs a device"):
         control.lease([], power_limit_w=150)
 
 
 def test_devices_by_key_by_number_and_themselves():
     board = Board()
-    assert checked_devices("gpu0") == ["gpu0"]
-    assert checked_devices(0) == ["gpu0"]
-    assert checked_devices(board) == [board]
-    assert checked_devices(range(2)) == ["gpu0", "gpu1"]
-    assert checked_devices(("GPU-1", 3, board)) == ["GPU-1", "gpu3", board]
+    assert check_devices("gpu0") == ["gpu0"]
+    assert check_devices(0) == ["gpu0"]
+    assert check_devices(board) == [board]
+    assert check_devices(range(2)) == ["gpu0", "gpu1"]
+    assert check_devices(("GPU-1", 3, board)) == ["GPU-1", "gpu3", board]
 
 
 def test_settings_that_are_given():
     given = {Knob.POWER_LIMIT: 150, Knob.SM_CLOCK: None}
-    assert checked_settings(given) == {Knob.POWER_LIMIT: 150.0}
+    assert check_settings(given) == {Knob.POWER_LIMIT: 150.0}

@@ -5,10 +5,10 @@ import os
 import pytest
 
 from joulewise.control import messages
-from joulewise.control.messages import LOG, Ration, open_log
+from joulewise.control.messages import LOG, LogLimiter, open_log
 
 
-def test_each_line_says_when_and_who(tmp_path):
+def test_each_line_shows_when_and_who(tmp_path):
     write = open_log(tmp_path / "state", "guardian")
     write("one\nof two lines")
     write("two")
@@ -63,36 +63,38 @@ def clock_s():
 
 @pytest.fixture
 def ration(said, clock_s):
-    return Ration(said.append, 20, lambda: clock_s[0])
+    return LogLimiter(said.append, 20, lambda: clock_s[0])
 
 
-def test_of_one_caller_a_few_lines_a_minute_are_told_and_the_rest_is_counted(ration, said, clock_s):
+def test_of_one_caller_a_few_lines_a_minute_are_reported_and_the_rest_is_counted(
+    ration, said, clock_s
+):
     for number in range(30_020):
-        ration.tell("uid 7", f"no {number}")
+        ration.log("uid 7", f"no {number}")
     assert said == [f"no {number}" for number in range(20)]
     clock_s[0] = 60.0
-    ration.sum_up()
+    ration.report_dropped()
     assert said[20:] == ["and 30,000 more of uid 7"]
-    ration.tell("uid 7", "again")
+    ration.log("uid 7", "again")
     assert said[-1] == "again"
 
 
 def test_one_who_is_refused_a_lot_does_not_hide_another(ration, said):
     for _ in range(100):
-        ration.tell("uid 7", "no")
-    ration.tell("uid 8", "no to 8")
+        ration.log("uid 7", "no")
+    ration.log("uid 8", "no to 8")
     assert said[-1] == "no to 8"
 
 
 def test_nothing_is_added_where_nothing_was_left_out(ration, said):
-    ration.tell("uid 7", "no")
-    ration.sum_up(everything=True)
+    ration.log("uid 7", "no")
+    ration.report_dropped(everything=True)
     assert said == ["no"]
 
 
 def test_callers_beyond_all_measure_are_counted_together(ration, said):
     for uid in range(5000):
-        ration.tell(f"uid {uid}", "no")
-    assert len(ration._windows) == messages._MOST_CALLERS + 1
-    ration.sum_up(everything=True)
-    assert said[-1] == f"and {5000 - messages._MOST_CALLERS - 20:,} more of others"
+        ration.log(f"uid {uid}", "no")
+    assert len(ration._callers) == messages._MAX_CALLERS + 1
+    ration.report_dropped(everything=True)
+    assert said[-1] == f"and {5000 - messages._MAX_CALLERS - 20:,} more of others"

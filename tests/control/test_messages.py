@@ -22,7 +22,7 @@ from tests.helpers.boards import LIMIT, SM
         ),
         (
             RestoreOutcome("gpu0", LIMIT, End.FOREIGN, 250.0, 225.0),
-            "gpu0's power limit is at 225 W, which joulewise did not set, and is left so",
+            "gpu0's power limit is at 225 W, which joulewise did not set, and is left as it is",
         ),
         (
             RestoreOutcome("gpu0", LIMIT, End.FAILED, 250.0, None, "it is lost"),

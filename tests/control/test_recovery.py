@@ -13,7 +13,7 @@ from joulewise.cli.restore import command as restore
 from joulewise.control import journal
 from joulewise.control.claims import Claims
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import End, Wanted
+from joulewise.control.holds import DeviceRequest, End
 from joulewise.control.restore import Recovered, recover
 from joulewise.process import state_dir
 from tests.helpers.boards import HOLDER, LIMIT, SM, Board, by_uid, kill
@@ -38,7 +38,7 @@ def leave(state, boards, *settings):
     """Leases whose holder and guardian are killed."""
     guardian = Guardian(state, boards, lambda _: None)
     for each in settings:
-        guardian.lease("anna", HOLDER, [Wanted(board.info.key, each) for board in boards])
+        guardian.lease("anna", HOLDER, [DeviceRequest(board.info.key, each) for board in boards])
     kill(guardian)
     return guardian._journal.path
 
@@ -59,21 +59,21 @@ def test_everything_goes_back_and_the_file_is_gone(tmp_path, boards, run, log):
         {**boards[0].values, LIMIT: 240.0, SM: None},
         {**boards[1].values, LIMIT: 260.0, SM: None},
     ]
-    assert journal.kept(tmp_path) == []
+    assert journal.read_journals(tmp_path) == []
     assert f"left by pid {HOLDER.pid}: gpu0's power limit back to 240 W" in log
     assert run().undone == ()
 
 
 def test_what_a_live_guardian_holds_is_let_be(tmp_path, boards, run):
     guardian = Guardian(tmp_path, boards, lambda _: None)
-    guardian.lease("anna", HOLDER, [Wanted("gpu0", {LIMIT: 200})])
+    guardian.lease("anna", HOLDER, [DeviceRequest("gpu0", {LIMIT: 200})])
     assert run().undone == ()
     assert boards[0].values[LIMIT] == 200
 
 
 def test_devices_are_not_opened_for_nothing(tmp_path, boards):
     guardian = Guardian(tmp_path, boards, lambda _: None)
-    guardian.lease("anna", HOLDER, [Wanted("gpu0", {LIMIT: 200})])
+    guardian.lease("anna", HOLDER, [DeviceRequest("gpu0", {LIMIT: 200})])
     assert recover(tmp_path, lambda: pytest.fail("opened"), lambda _: None).undone == ()
 
 
@@ -99,7 +99,7 @@ def test_a_lost_gpu_does_not_keep_the_others_and_its_turn_comes(tmp_path, boards
     assert boards[0].values[LIMIT] == 200
     assert boards[0].values[SM] == 700
     assert boards[1].values[LIMIT] == 260
-    assert journal.kept(tmp_path) == []
+    assert journal.read_journals(tmp_path) == []
 
 
 def test_what_a_stranger_set_is_left_and_forgotten(tmp_path, boards, run):
@@ -107,7 +107,7 @@ def test_what_a_stranger_set_is_left_and_forgotten(tmp_path, boards, run):
     boards[0].values[LIMIT] = 225
     assert ends(run()) == {"gpu0": End.FOREIGN, "gpu1": End.RESTORED}
     assert boards[0].values[LIMIT] == 225
-    assert journal.kept(tmp_path) == []
+    assert journal.read_journals(tmp_path) == []
 
 
 def test_a_reboot_has_done_it_already(tmp_path, boards, run, log):
@@ -116,8 +116,8 @@ def test_a_reboot_has_done_it_already(tmp_path, boards, run, log):
     told = run()
     assert (told.rebooted, told.undone) == (1, ())
     assert boards[0].values[LIMIT] == 200
-    assert log == [f"a reboot has undone what {path.name} tells of"]
-    assert journal.kept(tmp_path) == []
+    assert log == [f"a reboot has undone the settings in {path.name}"]
+    assert journal.read_journals(tmp_path) == []
 
 
 def test_what_another_machine_left_is_its_own(tmp_path, boards, run):
@@ -127,7 +127,7 @@ def test_what_another_machine_left_is_its_own(tmp_path, boards, run):
     assert path.exists()
 
 
-def test_another_version_looks_after_its_own(tmp_path, boards, run):
+def test_another_version_checks_after_its_own(tmp_path, boards, run):
     path = leave(tmp_path, boards, {LIMIT: 200})
     edit_header(path, format=2)
     told = run()
@@ -152,7 +152,7 @@ def test_a_journal_that_had_not_begun_is_nothing(tmp_path, run):
     (tmp_path / "leases" / "1-0.journal").touch(0o644)
     told = run()
     assert (told.undone, told.unread) == ((), ())
-    assert journal.kept(tmp_path) == []
+    assert journal.read_journals(tmp_path) == []
 
 
 def test_a_lock_that_a_stranger_has_on_the_journal_means_nothing(tmp_path, boards, run):
@@ -163,10 +163,10 @@ def test_a_lock_that_a_stranger_has_on_the_journal_means_nothing(tmp_path, board
     assert [board.values[LIMIT] for board in boards] == [240, 260]
 
 
-def test_what_another_keeps_to_himself_is_told(tmp_path, boards, run, monkeypatch):
+def test_what_another_keeps_to_himself_is_reported(tmp_path, boards, run, monkeypatch):
     path = leave(tmp_path, boards, {LIMIT: 200})
-    (leftover,) = journal.kept(tmp_path)
-    with journal.claimed(leftover):
+    (leftover,) = journal.read_journals(tmp_path)
+    with journal.claim_journal(leftover):
         monkeypatch.setattr(journal, "is_live", lambda _: False)  # it was claimed after that look
         assert run() == Recovered(unclaimed=(path,))
     assert set(ends(run()).values()) == {End.RESTORED}
@@ -174,10 +174,10 @@ def test_what_another_keeps_to_himself_is_told(tmp_path, boards, run, monkeypatc
 
 def test_restore_does_not_say_that_nothing_is_left_then(tmp_path, boards, monkeypatch):
     path = leave(tmp_path, boards, {LIMIT: 200})
-    (leftover,) = journal.kept(tmp_path)
+    (leftover,) = journal.read_journals(tmp_path)
     for module in (journal, state_dir):
         monkeypatch.setattr(module, "is_live", lambda _: False)
-    with journal.claimed(leftover):
+    with journal.claim_journal(leftover):
         ran = CliRunner().invoke(restore, env={"JOULEWISE_STATE": str(tmp_path)})
     assert "Nothing is left" not in ran.output
     assert path.name in ran.output.replace("\n", "")
@@ -204,7 +204,7 @@ def read_only(monkeypatch):
 
 
 @pytest.mark.parametrize("is_locked", [True, False])
-def test_where_nothing_can_be_written_knobs_go_back(
+def test_where_nothing_can_be_written_settings_go_back(
     tmp_path, boards, run, log, request, *, is_locked
 ):
     path = leave(tmp_path, boards, {LIMIT: 200})
@@ -216,7 +216,7 @@ def test_where_nothing_can_be_written_knobs_go_back(
     assert [board.values[LIMIT] for board in boards] == [240, 260]
     assert set(ends(told).values()) == {End.RESTORED}
     (warning,) = told.unremoved
-    assert warning.startswith("put back; the note of it could not be removed: ")
+    assert warning.startswith("restored, but the journal cannot be removed: ")
     assert warning in log
 
 
@@ -226,11 +226,11 @@ def test_without_its_lock_a_journal_of_a_process_that_runs_is_let_be(tmp_path, b
     assert not state_dir.has_leftover(tmp_path)
 
 
-def test_what_somebody_has_turned_since_waits_for_them(tmp_path, boards, run):
+def test_what_somebody_has_changed_since_waits_for_them(tmp_path, boards, run):
     """Who does not know of the leftover: their journals are in another folder."""
     leave(tmp_path, boards, {LIMIT: 220}, {LIMIT: 200})
     other = Guardian(tmp_path / "elsewhere", boards, lambda _: None)
-    other.lease("ben", HOLDER, [Wanted("gpu0", {LIMIT: 150})])
+    other.lease("ben", HOLDER, [DeviceRequest("gpu0", {LIMIT: 150})])
     for _ in range(5):  # however often it is asked who they are
         told = run()
     assert ends(told) == {"gpu0": End.FAILED}

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from joulewise.control.guardian import Residency
-from joulewise.control.holds import Change, Hold, LeaseHolder, Stacks
+from joulewise.control.guardian import LimitEffect
+from joulewise.control.holds import Change, Hold, HoldStack, LeaseHolder
 from joulewise.data import Knob, Quantity, Reading, Unavailable
 from tests.helpers.processes import JOULEWISE
 
@@ -34,15 +34,15 @@ def hold(number, limit_w=150.0):
 
 def watched(board, stacks, seconds):
     now_s = SimpleNamespace(value=0.0)
-    residency = Residency(lambda: now_s.value)
+    residency = LimitEffect(lambda: now_s.value)
     for now_s.value in (half / 2 for half in range(2 * seconds)):
-        residency.look(stacks, {"GPU-0": board})
+        residency.sample(stacks, {"GPU-0": board})
     return residency
 
 
 @pytest.fixture
 def stacks():
-    stacks = Stacks()
+    stacks = HoldStack()
     stacks.add(hold("1"))
     return stacks
 
@@ -57,10 +57,10 @@ def stacks():
     ],
 )
 def test_verdicts(stacks, reasons, power_w, said):
-    assert watched(Board(reasons, power_w), stacks, 10).said(hold("1")) == said
+    assert watched(Board(reasons, power_w), stacks, 10).describe(hold("1")) == said
 
 
-def test_it_looks_once_a_second(stacks):
+def test_it_checks_once_a_second(stacks):
     board = Board(FREE, 120)
     watched(board, stacks, 10)
     assert board.looks == 2 * 10
@@ -69,18 +69,18 @@ def test_it_looks_once_a_second(stacks):
 def test_a_limit_under_another_is_not_in_force(stacks):
     stacks.add(hold("2", 200.0))
     residency = watched(Board(FREE, 120), stacks, 10)
-    assert residency.said(hold("1")) == []
-    assert residency.said(hold("2", 200.0))
+    assert residency.describe(hold("1")) == []
+    assert residency.describe(hold("2", 200.0))
 
 
 def test_what_has_ended_is_forgotten(stacks):
     residency = watched(Board(FREE, 120), stacks, 10)
-    residency.look(stacks, {})
-    assert residency.said(hold("1"))
+    residency.sample(stacks, {})
+    assert residency.describe(hold("1"))
     stacks.remove(hold("1"))
     residency._next_s = 0.0
-    residency.look(stacks, {})
-    assert residency.said(hold("1")) == []
+    residency.sample(stacks, {})
+    assert residency.describe(hold("1")) == []
 
 
 # Its guardian looks once a second: it takes a while to have seen enough.
@@ -97,7 +97,7 @@ print(*held.notes)
 """
 
 
-def test_a_lease_says_at_its_end_that_its_limit_never_bound():
+def test_a_lease_shows_at_its_end_that_its_limit_never_bound():
     command = [*JOULEWISE, "sim", "--gpu", "v100", "--as-root", "--", sys.executable, "-c", IN_SIM]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert told.stdout == "gpu0 never needed more than its limit of 150 W: it never binds\n"

@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise.control.holds import Change, End
-from joulewise.control.restore import put_back
+from joulewise.control.restore import restore_settings
 from tests.helpers.boards import LIMIT, MEMORY, SM, Board
 
 
@@ -12,7 +12,7 @@ def change(value, before, knob=LIMIT, key="gpu0"):
 
 
 def back(board, *changes, patience_s=0.0, **time):
-    return put_back(changes, {f"GPU-{board.info.key}": board}, patience_s, **time)
+    return restore_settings(changes, {f"GPU-{board.info.key}": board}, patience_s, **time)
 
 
 class Time:
@@ -43,7 +43,7 @@ def test_a_little_change_goes_back_too():
     assert board.values[LIMIT] == 250
 
 
-def test_what_was_not_turned_yet_stays():
+def test_what_was_not_changed_yet_stays():
     board = Board(limit_w=250.0)
     assert back(board, change(200, 250))[0].end is End.ALREADY
     assert board.turned == []
@@ -57,7 +57,7 @@ def test_what_someone_else_has_set_is_left():
 
 
 @pytest.mark.parametrize("found", [200.0, 150.0])
-def test_several_changes_of_a_knob_are_undone_in_one_step(found):
+def test_several_changes_of_a_setting_are_undone_in_one_step(found):
     board = Board(limit_w=found)
     back(board, change(200, 250), change(150, 200))
     assert board.turned == [(LIMIT, 250)]
@@ -69,7 +69,7 @@ def test_what_someone_else_has_set_between_our_changes_is_what_was_there():
     assert board.values[LIMIT] == 225
 
 
-def test_the_last_turned_goes_back_first():
+def test_the_last_changed_goes_back_first():
     board = Board(limit_w=200.0)
     board.values[SM] = board.values[MEMORY] = 1000
     back(board, change(1000, None, SM), change(200, 250), change(1000, None, MEMORY))
@@ -113,7 +113,7 @@ def test_a_setter_that_lies_is_found_out():
     assert (outcome.end, outcome.reason) == (End.FAILED, "it stays at 200 W")
 
 
-def test_a_bug_in_a_driver_does_not_keep_other_knobs():
+def test_a_bug_in_a_driver_does_not_keep_other_settings():
     board = Board(limit_w=200.0)
     board.values[SM] = 1000
     board._reset = lambda _: 1 / 0

@@ -13,7 +13,7 @@ import pytest
 from joulewise.control import journal as journal_module
 from joulewise.control.holds import Change, Hold, LeaseHolder
 from joulewise.control.journal import Journal
-from joulewise.control.status import Keeper, settled, standing
+from joulewise.control.status import Keeper, await_restored, standing
 from joulewise.data import Knob
 from joulewise.process.linux import started_ticks
 from joulewise.process.state_dir import has_leftover, may_put_back
@@ -39,24 +39,24 @@ def hold(pid):
     return Hold("1", LeaseHolder(pid, 0, "python", 0.0, started_ticks(pid) or 1), (CHANGE,))
 
 
-def test_a_living_holder_keeps_its_knob(tmp_path, journal):
+def test_a_living_holder_keeps_its_setting(tmp_path, journal):
     journal.begin(hold(os.getpid()))
     (found,) = standing(tmp_path)
     assert (found.change, found.keeper) == (CHANGE, Keeper.HOLDER)
     assert not has_leftover(tmp_path)
-    assert settled(tmp_path, 10, sleep=pytest.fail)
+    assert await_restored(tmp_path, 10, sleep=pytest.fail)
 
 
 def test_a_guardian_whose_holder_is_dead_is_waited_for(tmp_path, journal, dead_pid):
     journal.begin(hold(dead_pid))
     assert standing(tmp_path)[0].keeper is Keeper.GUARDIAN
-    assert settled(tmp_path, 10, sleep=lambda _: journal.end("1"), now_s=lambda: 0)
+    assert await_restored(tmp_path, 10, sleep=lambda _: journal.end("1"), now_s=lambda: 0)
 
 
 def test_patience_has_an_end(tmp_path, journal, dead_pid):
     journal.begin(hold(dead_pid))
     clock_s = iter(range(100))
-    assert not settled(tmp_path, 10, sleep=lambda _: None, now_s=lambda: next(clock_s))
+    assert not await_restored(tmp_path, 10, sleep=lambda _: None, now_s=lambda: next(clock_s))
 
 
 def test_what_a_killed_guardian_left_is_nobodys(tmp_path, dead_pid):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from joulewise.control.holds import LeaseHolder
-from joulewise.control.permissions import no_other_owners, no_strangers
+from joulewise.control.permissions import refuse_other_owners, refuse_other_users
 from joulewise.data import DeviceInfo, Kind, Knob, Process, Unavailable
 from joulewise.errors import HeldError
 from tests.helpers.processes import JOULEWISE
@@ -45,7 +45,7 @@ def proc(tmp_path):
 
 
 def ask(board, proc, holder=HOLDER):
-    no_strangers(holder, board, Knob.POWER_LIMIT, 150.0, proc)
+    refuse_other_users(holder, board, Knob.POWER_LIMIT, 150.0, proc)
 
 
 def test_our_own_processes_are_no_strangers(proc):
@@ -53,7 +53,7 @@ def test_our_own_processes_are_no_strangers(proc):
 
 
 def test_another_users_process_is_named(proc):
-    with pytest.raises(HeldError, match=r"gpu0 is used by pid 11 of .*another power limit would"):
+    with pytest.raises(HeldError, match=r"gpu0 is used by pid 11 of .*a new power limit would"):
         ask(Board(10, 11), proc({10: OURS, 11: THEIRS}))
 
 
@@ -64,7 +64,7 @@ def test_what_has_ended_meanwhile_is_nobody(proc):
 
 
 def test_one_that_lives_and_whose_owner_is_hidden_is_a_stranger(proc):
-    with pytest.raises(HeldError, match=f"is used by pid {os.getpid()} of somebody else"):
+    with pytest.raises(HeldError, match=f"is used by pid {os.getpid()} of another user"):
         ask(Board(os.getpid()), proc({10: OURS}))
 
 
@@ -93,7 +93,7 @@ def test_in_a_container_our_computing_processes_account_for_what_the_driver_list
 
 def test_in_a_container_one_more_may_be_another_tenant_whatever_its_number(proc):
     made = proc({10: OURS, 11: OURS, 12: THEIRS}, CONTAINER, computing=(10, 12))
-    with pytest.raises(HeldError, match="1 more than are seen in this container"):
+    with pytest.raises(HeldError, match="is used by 1 process outside this container"):
         ask(Board(10, 11), made)
 
 
@@ -116,7 +116,7 @@ def test_only_whole_names_make_a_mig_instance_ours(proc, named):
 
 class TestWhereTheHoldersWordIsNotEnough:
     def ask(self, board, proc, holder=HOLDER):
-        no_other_owners(holder, board, Knob.POWER_LIMIT, 150.0, proc)
+        refuse_other_owners(holder, board, Knob.POWER_LIMIT, 150.0, proc)
 
     def test_it_cannot_claim_mig_instances(self, proc):
         made = proc({10: OURS}, environ="CUDA_VISIBLE_DEVICES=MIG-a,MIG-b\0")

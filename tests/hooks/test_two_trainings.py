@@ -28,7 +28,7 @@ def test_each_training_has_its_own_epochs(execute, framework):
     ]
     course, told = Forecaster(0), []
     for span in news([span for span in done.spans if span.name in {"training", "epoch"}]):
-        course.spans([span])
+        course.add_spans([span])
         told.append(tuple(course.epochs.values()))
     expected = [
         (done, total, training)

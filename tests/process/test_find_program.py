@@ -24,10 +24,10 @@ def path(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("train.py", "have Python run it: python train.py"),
-        ("my train.py", "have Python run it: python 'my train.py'"),
+        ("train.py", "run it with Python: python train.py"),
+        ("my train.py", "run it with Python: python 'my train.py'"),
         ("python train.py", "leave out the quotes: python train.py"),
-        ("start", "one in this folder is started as ./start"),
+        ("start", "start a program in this folder as ./start"),
         ("trian.py", "check the spelling, or give its full path"),
         ("pyhton train.py", "check the spelling, or give its full path"),
         (" ", "check the spelling, or give its full path"),
@@ -43,7 +43,7 @@ def test_what_is_not_found(path, name, hint):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("./train.py", "have Python run it: python ./train.py"),
+        ("./train.py", "run it with Python: python ./train.py"),
         ("./start", "run: chmod +x ./start"),
         ("../here", "name a program in it"),
     ],

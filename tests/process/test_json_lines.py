@@ -6,13 +6,13 @@ import socket
 import pytest
 
 from joulewise.process import json_lines as wires
-from joulewise.process.json_lines import Wire
+from joulewise.process.json_lines import JsonSocket
 
 
 @pytest.fixture
 def line():
     ours, theirs = socket.socketpair()
-    yield Wire(ours), theirs
+    yield JsonSocket(ours), theirs
     ours.close()
     theirs.close()
 

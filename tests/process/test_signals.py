@@ -43,7 +43,7 @@ os.kill(os.getpid(), signal.SIGTERM)
     [({}, True), ({"JOULEWISE_PLAIN": "1"}, False)],
     ids=["signalfd", "handlers"],
 )
-def test_each_signal_waits_and_says_whether_the_command_has_it_too(environ, from_a_child):
+def test_each_signal_waits_and_shows_whether_the_command_has_it_too(environ, from_a_child):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         env={**os.environ, **environ},

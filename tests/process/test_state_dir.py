@@ -45,7 +45,7 @@ def test_root_refuses_a_link_of_another_user(tmp_path):
 def test_root_refuses_a_folder_in_which_others_may_write(tmp_path, mode):
     folder = made(tmp_path / "state")
     folder.chmod(mode)
-    with pytest.raises(PermissionDeniedError, match="other users may write") as refusal:
+    with pytest.raises(PermissionDeniedError, match="is writable by other users") as refusal:
         made(folder)
     assert f"chmod go-w {folder}" in refusal.value.hint
 
@@ -57,7 +57,7 @@ def test_others_may_have_theirs_as_they_like(tmp_path, monkeypatch):
     assert made(folder) == folder
 
 
-def test_without_a_home_nothing_is_found_and_nothing_kept(monkeypatch):
+def test_without_a_home_nothing_is_found_and_nothing_stored(monkeypatch):
     def unknown(_):
         raise KeyError
 

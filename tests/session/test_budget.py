@@ -10,9 +10,7 @@ from joulewise.errors import UsageError
 from joulewise.session.budget import (
     BudgetWatch,
     as_message,
-    overdue,
     parse_budget,
-    time_left_s,
 )
 from joulewise.session.forecast import ForecastInterval, RunForecast
 
@@ -43,7 +41,7 @@ def test_a_budget_is_an_amount_and_a_unit(text, kind, limit):
     assert (budget.kind, budget.limit, budget.stop) == (kind, pytest.approx(limit), False)
 
 
-def test_stop_is_said_with_the_budget():
+def test_stop_is_shown_with_the_budget():
     assert parse_budget("2 kWh :stop").stop
     assert parse_budget("2kWh:stop").text == "2kWh:stop"
 
@@ -65,7 +63,7 @@ def test_stop_is_said_with_the_budget():
         "2kWh:go",
     ],
 )
-def test_what_cannot_be_meant_is_refused(text):
+def test_what_cannot_be_intended_is_refused(text):
     with pytest.raises(UsageError) as caught:
         parse_budget(text)
     assert caught.value.hint
@@ -87,26 +85,26 @@ def test_carbon_needs_the_grid(intensity):
 def test_a_budget_is_foreseen_once_and_exceeded_once():
     watch = BudgetWatch([parse_budget("1kJ")])
     sure = energy(1200, 1100, 1300)
-    assert watch.look(time_s=1, energy_j=100, outlook=energy(1200, 990, 1400)) == []
-    (foreseen,) = watch.look(time_s=2, energy_j=200, outlook=sure)
+    assert watch.check(time_s=1, energy_j=100, forecast=energy(1200, 990, 1400)) == []
+    (foreseen,) = watch.check(time_s=2, energy_j=200, forecast=sure)
     assert (foreseen.state, foreseen.stop) == ("foreseen", False)
     assert foreseen.message == (
         "the budget of 1kJ will be exceeded: 1.2 kJ expected for the whole run (1.1 kJ to 1.3 kJ)"
     )
-    assert watch.look(time_s=3, energy_j=300, outlook=sure) == []
-    assert watch.look(time_s=9, energy_j=1000, outlook=sure) == []
-    (exceeded,) = watch.look(time_s=75, energy_j=1001, outlook=sure)
+    assert watch.check(time_s=3, energy_j=300, forecast=sure) == []
+    assert watch.check(time_s=9, energy_j=1000, forecast=sure) == []
+    (exceeded,) = watch.check(time_s=75, energy_j=1001, forecast=sure)
     assert exceeded.message == (
         "the budget of 1kJ is used up after 1 min 15 s; by now 1 kJ are used, 0.001 kJ over"
     )
-    assert watch.look(time_s=80, energy_j=2000) == []
+    assert watch.check(time_s=80, energy_j=2000) == []
 
 
 def test_what_was_not_foreseen_is_exceeded_all_the_same():
     watch = BudgetWatch([parse_budget("1kJ:stop")])
-    (event,) = watch.look(time_s=5400, energy_j=1500, outlook=energy(1200, 1100, 1300))
+    (event,) = watch.check(time_s=5400, energy_j=1500, forecast=energy(1200, 1100, 1300))
     assert event.message == (
-        "the budget of 1kJ is used up after 1 h 0 min; by now 1.5 kJ are used, 0.5 kJ over; "
+        "the budget of 1kJ is used up after 1 h 00 min; by now 1.5 kJ are used, 0.5 kJ over; "
         "stopping the command"
     )
     assert as_message(event) == {
@@ -118,65 +116,67 @@ def test_what_was_not_foreseen_is_exceeded_all_the_same():
 
 
 def test_a_forecast_stops_nothing():
-    (event,) = BudgetWatch([parse_budget("1kJ:stop")]).look(
-        time_s=1, energy_j=1, outlook=energy(1200, 1100, 1300)
+    (event,) = BudgetWatch([parse_budget("1kJ:stop")]).check(
+        time_s=1, energy_j=1, forecast=energy(1200, 1100, 1300)
     )
     assert (event.state, event.stop) == ("foreseen", False)
 
 
 def test_an_ended_command_is_not_stopped():
-    (event,) = BudgetWatch([parse_budget("1kJ:stop")]).look(time_s=5, energy_j=1001, ended=True)
+    (event,) = BudgetWatch([parse_budget("1kJ:stop")]).check(time_s=5, energy_j=1001, ended=True)
     assert not event.stop
     assert "stopping" not in event.message
 
 
 def test_energy_that_cannot_be_read_exceeds_nothing():
     watch = BudgetWatch([parse_budget("1J"), parse_budget("1s")])
-    (event,) = watch.look(time_s=2, energy_j=None, outlook=energy(9, 9, 9))
+    (event,) = watch.check(time_s=2, energy_j=None, forecast=energy(9, 9, 9))
     assert event.budget.kind == "time"
 
 
 def test_each_of_several_budgets_is_watched():
     watch = BudgetWatch([parse_budget("1kJ"), parse_budget("2kJ:stop"), parse_budget("1min")])
-    assert [event.budget.text for event in watch.look(time_s=30, energy_j=1500)] == ["1kJ"]
-    assert [event.budget.text for event in watch.look(time_s=61, energy_j=2500)] == [
+    assert [event.budget.text for event in watch.check(time_s=30, energy_j=1500)] == ["1kJ"]
+    assert [event.budget.text for event in watch.check(time_s=61, energy_j=2500)] == [
         "2kJ:stop",
         "1min",
     ]
 
 
-def test_carbon_is_said_in_carbon():
+def test_carbon_is_shown_in_carbon():
     watch = BudgetWatch([parse_budget("1kgCO2", 500)])
-    (event,) = watch.look(time_s=1, energy_j=1, outlook=energy(3 * 3.6e6, 2.5 * 3.6e6, 3.5 * 3.6e6))
+    (event,) = watch.check(
+        time_s=1, energy_j=1, forecast=energy(3 * 3.6e6, 2.5 * 3.6e6, 3.5 * 3.6e6)
+    )
     assert "1.5 kgCO2 expected for the whole run (1.25 kgCO2 to 1.75 kgCO2)" in event.message
 
 
-def test_time_is_kept_without_the_recorder():
-    budgets = [parse_budget("10s"), parse_budget("30s:stop"), parse_budget("1J")]
-    assert time_left_s(budgets, 5 * S, 6 * S) == 9
-    assert time_left_s(budgets, 5 * S, 16 * S) == 19
-    assert time_left_s(budgets, 5 * S, 36 * S) is None
-    assert overdue(budgets, 5 * S, 15 * S) == []
-    assert [event.stop for event in overdue(budgets, 5 * S, 15 * S + 1)] == [False]
-    assert [event.stop for event in overdue(budgets, 5 * S, 36 * S)] == [False, True]
+def test_time_is_judged_without_energy():
+    watch = BudgetWatch([parse_budget("10s"), parse_budget("30s:stop"), parse_budget("1J")])
+    assert watch.time_left_s(1) == 9
+    assert watch.time_left_s(11) == 19
+    assert watch.time_left_s(31) is None
+    assert watch.check(time_s=10, energy_j=None) == []
+    assert [event.stop for event in watch.check(time_s=10.001, energy_j=None)] == [False]
+    assert [event.stop for event in watch.check(time_s=31, energy_j=None)] == [True]
 
 
 def test_what_one_process_found_the_other_does_not_find_again():
     budgets = [parse_budget("10s:stop")]
-    (found,) = overdue(budgets, 0, 11 * S)
+    (found,) = BudgetWatch(budgets).check(time_s=11, energy_j=None)
     watch = BudgetWatch(budgets)
-    heard = watch.heard(as_message(found))
+    heard = watch.add_external(as_message(found))
     assert heard == found
-    assert watch.heard(as_message(found)) is None
-    assert watch.look(time_s=11, energy_j=None, ended=True) == []
+    assert watch.add_external(as_message(found)) is None
+    assert watch.check(time_s=11, energy_j=None, ended=True) == []
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e3), st.floats(0.01, 10))
-def test_the_time_told_is_when_energy_reached_the_budget(limit_j, power_w, step_s):
+def test_the_time_reported_is_when_energy_reached_the_budget(limit_j, power_w, step_s):
     watch, now_s = BudgetWatch([parse_budget(f"{limit_j!r}J")]), limit_j / power_w
-    assert watch.look(time_s=now_s - step_s / 2, energy_j=(now_s - step_s / 2) * power_w) == []
+    assert watch.check(time_s=now_s - step_s / 2, energy_j=(now_s - step_s / 2) * power_w) == []
     now_s += step_s / 2
-    (event,) = watch.look(time_s=now_s, energy_j=now_s * power_w)
+    (event,) = watch.check(time_s=now_s, energy_j=now_s * power_w)
     assert event.at_s == pytest.approx(limit_j / power_w, abs=1e-6 * now_s)
 
 
@@ -184,14 +184,14 @@ def test_what_is_left_lasts_until_the_nearest_budget_at_the_highest_power():
     budgets = [parse_budget(text) for text in ("100J", "300J:stop", "5s")]
     watch = BudgetWatch(budgets)
     assert watch.seconds_left(40, 30) == 2
-    watch.look(time_s=1, energy_j=101)
+    watch.check(time_s=1, energy_j=101)
     assert watch.seconds_left(150, 30) == 5
     assert watch.seconds_left(310, 30) == 0
     assert watch.seconds_left(150, math.inf) == 0
     assert BudgetWatch(budgets[2:]).seconds_left(1, 30) is None
 
 
-def test_a_unit_of_two_meanings_is_asked_about():
+def test_a_unit_of_two_meanings_is_requested_about():
     with pytest.raises(UsageError, match=r"mJ or MJ\?"):
         parse_budget("2mj")
     assert (parse_budget("2mJ").limit, parse_budget("2MJ").limit) == (2e-3, 2e6)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from joulewise.session.run import attend
+from joulewise.session.run import await_result
 from joulewise.store.manifest import CommandRecord
 
 
@@ -40,6 +40,6 @@ def test_who_waits_for_the_end_hears_of_it_before_the_result_is_computed(pipe, t
     limits = SimpleNamespace(end_rest=lambda _: None)
     turned = SimpleNamespace(descriptors=(), close=lambda: order.append("ended"))
     started = CommandRecord(7, ("true",), 0)
-    outcome = attend(command, started, Recorder(), limits, turned)
+    outcome = await_result(command, started, Recorder(), limits, turned)
     assert order == ["told", "ended", "computed"]
     assert outcome.exit_status == 3

@@ -9,7 +9,7 @@ import pytest
 from joulewise.data import DeviceInfo, Kind, SensorProfile, Source
 from joulewise.record.running_total import Tally
 from joulewise.session.budget import BudgetWatch, parse_budget
-from joulewise.session.recording import draw_now, energy_so_far
+from joulewise.session.recording import energy_so_far, estimate_draw
 from joulewise.store.arrow_stream import Batch
 from joulewise.store.manifest import RecordedDevice
 
@@ -56,7 +56,7 @@ def drawn_beside_an_unread_device(now_s, unread=UNREAD):
         "gpu0": tallied(times_s, [10.0 * t for t in times_s]),
         "gpu1": tallied(times_s, [math.nan] * len(times_s)),
     }
-    return draw_now(tallies, [DEVICE, unread], ("gpu0", "gpu1"), now_s * S)
+    return estimate_draw(tallies, [DEVICE, unread], ("gpu0", "gpu1"), now_s * S)
 
 
 def test_what_a_device_will_tell_first_is_not_known_in_its_first_seconds():

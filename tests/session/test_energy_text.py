@@ -14,7 +14,7 @@ def test_where_the_error_leaves_nothing_there_is_only_a_bound():
     assert in_words(Energy(0.7, 0.9, 0.0, Source.MODELLED)) == "below 1.6 J (modelled)"
 
 
-def test_what_could_not_be_read_says_so():
+def test_what_could_not_be_read_shows_so():
     assert in_words(None) == "could not be read"
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from joulewise.process.json_lines import Wire
+from joulewise.process.json_lines import JsonSocket
 from joulewise.session import recorder_client
 from joulewise.session.group import TakenError, address, join, listen
 from joulewise.session.recorder_client import RecorderProcess
@@ -14,12 +14,12 @@ from joulewise.session.request import Request
 @pytest.fixture
 def taken(tmp_path, monkeypatch):
     """The store; whoever listens at its group ``g`` is said to be somebody else."""
-    monkeypatch.setattr(Wire, "peer", lambda _: (1, os.getuid() + 1))
+    monkeypatch.setattr(JsonSocket, "peer", lambda _: (1, os.getuid() + 1))
     with listen(address(tmp_path, "g")):
         yield tmp_path
 
 
-def test_it_is_told_from_an_address_that_is_free(taken):
+def test_it_is_reported_from_an_address_that_is_free(taken):
     with pytest.raises(TakenError):
         join(address(taken, "g"))
     assert join(address(taken, "h")) is None

@@ -6,7 +6,7 @@ import pytest
 
 from joulewise.data import Energy, Source, Span
 from joulewise.session.budget import parse_budget
-from joulewise.session.recording import Progress
+from joulewise.session.recording import LiveProgress
 
 S = 1_000_000_000
 
@@ -23,12 +23,12 @@ def follow(progress, epochs, *, total=10):
             t_ns = (index * 10 + second) * S + 5
             energy_j = {"gpu0": gpu(200 * t_ns / S), "gpu1": gpu(50 * t_ns / S), "cpu0": None}
             spans = [began] if second == 0 else []
-            events += progress.look(t_ns, energy_j, {"gpu0", "cpu0"}, spans)
+            events += progress.check(t_ns, energy_j, {"gpu0", "cpu0"}, spans)
     return events
 
 
-def test_what_is_told(tmp_path):
-    progress = Progress(tmp_path, 0, per_kwh={"gco2": 400.0})
+def test_what_is_reported(tmp_path):
+    progress = LiveProgress(tmp_path, 0, per_kwh={"gco2": 400.0})
     assert follow(progress, 4) == []
     assert [path.name for path in tmp_path.iterdir()] == ["live.json"]
     told = json.loads((tmp_path / "live.json").read_text())
@@ -38,26 +38,26 @@ def test_what_is_told(tmp_path):
     assert told["energy_j"]["gpu1"]["source"] == "measured"
     assert told["energy_j"]["cpu0"] is None
     assert told["epochs"] == {"done": 0, "total": 10, "training": 0}  # none of them has ended
-    outlook = told["outlook"]
-    assert outlook["time_s"]["value"] == pytest.approx(100)
-    assert outlook["energy_j"]["value"] == pytest.approx(20_000)
-    half_j = outlook["energy_j"]["high"] - outlook["energy_j"]["value"]
+    forecast = told["outlook"]
+    assert forecast["time_s"]["value"] == pytest.approx(100)
+    assert forecast["energy_j"]["value"] == pytest.approx(20_000)
+    half_j = forecast["energy_j"]["high"] - forecast["energy_j"]["value"]
     assert 0.05 * 20_000 < half_j < 0.08 * 20_000  # not without the gain's
-    assert outlook["energy_j"]["at_least"]  # cpu0 counts and is not read
+    assert forecast["energy_j"]["at_least"]  # cpu0 counts and is not read
     assert told["energy_j"]["total"]["at_least"]
     assert told["counted"] == ["cpu0", "gpu0"]
-    assert outlook["gco2"]["value"] == pytest.approx(20_000 / 3.6e6 * 400)
+    assert forecast["gco2"]["value"] == pytest.approx(20_000 / 3.6e6 * 400)
 
 
 def test_at_first_there_is_a_reason(tmp_path):
-    Progress(tmp_path, 0).look(S, {}, ())
+    LiveProgress(tmp_path, 0).check(S, {}, ())
     told = json.loads((tmp_path / "live.json").read_text())
     assert told["energy_j"] == {"total": None}
     assert "not known" in told["outlook"]["reason"]
 
 
 def test_budgets_are_watched_by_what_is_counted(tmp_path):
-    progress = Progress(tmp_path, 0, budgets=[parse_budget("6kJ:stop")])
+    progress = LiveProgress(tmp_path, 0, budgets=[parse_budget("6kJ:stop")])
     foreseen, exceeded = follow(progress, 4)
     assert (foreseen.state, exceeded.state) == ("foreseen", "exceeded")
     assert exceeded.stop
@@ -65,12 +65,12 @@ def test_budgets_are_watched_by_what_is_counted(tmp_path):
 
 
 def test_what_the_starting_process_found_is_known(tmp_path):
-    progress = Progress(tmp_path, 0, budgets=[parse_budget("1s:stop")])
+    progress = LiveProgress(tmp_path, 0, budgets=[parse_budget("1s:stop")])
     message = {"budget": "1s:stop", "state": "exceeded", "stop": True, "message": "enough"}
-    assert progress.heard(message).message == "enough"
-    assert progress.look(2 * S, {}, (), ended=True) == []
+    assert progress.on_budget(message).message == "enough"
+    assert progress.check(2 * S, {}, (), ended=True) == []
 
 
 def test_a_folder_that_cannot_be_written_costs_the_view_alone(tmp_path):
-    progress = Progress(tmp_path / "gone", 0, budgets=[parse_budget("1s")])
-    assert len(progress.look(2 * S, {}, ())) == 1
+    progress = LiveProgress(tmp_path / "gone", 0, budgets=[parse_budget("1s")])
+    assert len(progress.check(2 * S, {}, ())) == 1

@@ -13,10 +13,10 @@ import threading
 import pytest
 
 from joulewise.process import child
-from joulewise.process.json_lines import Wire
+from joulewise.process.json_lines import JsonSocket
 from joulewise.session import recorder_client, recorder_server
 from joulewise.session.recorder_client import RecorderProcess
-from joulewise.session.recorder_server import Host
+from joulewise.session.recorder_server import RecorderServer
 from joulewise.session.request import Request
 from joulewise.session.run import finish_run
 from joulewise.store.manifest import CommandRecord
@@ -50,7 +50,7 @@ def test_a_recorder_that_not_even_sigkill_ends_is_not_waited_for(monkeypatch):
         with monkeypatch.context() as patched, theirs:
             patched.setattr(recorder_client.os, "killpg", lambda *_: None)
             patched.setattr(recorder_client, "_REAP_DEADLINE_S", 0.01)
-            recorder_client.end(Wire(ours), process, patience_s=0.0)
+            recorder_client.end(JsonSocket(ours), process, patience_s=0.0)
         assert process.returncode == 0
     finally:
         os.kill(process.pid, signal.SIGKILL)
@@ -67,11 +67,13 @@ def test_a_recorder_is_reaped_where_a_faked_clock_has_sleeps_fail(monkeypatch):
         monkeypatch.setattr(recorder_client.time, "sleep", fail)
         monkeypatch.setattr(recorder_client.os, "killpg", lambda *_: None)
         monkeypatch.setattr(recorder_client, "_REAP_DEADLINE_S", 60.0)
-        recorder_client.end(Wire(ours), process, patience_s=0.0)
+        recorder_client.end(JsonSocket(ours), process, patience_s=0.0)
     assert process.returncode == 3
 
 
-def test_a_recorder_that_does_not_get_ready_is_killed_and_said_to_be_missing(monkeypatch, tmp_path):
+def test_a_recorder_that_does_not_get_ready_is_killed_and_shown_to_be_missing(
+    monkeypatch, tmp_path
+):
     started = []
     popen = subprocess.Popen
     monkeypatch.setattr(recorder_client, "_START_DEADLINE_S", 0.1)
@@ -79,7 +81,7 @@ def test_a_recorder_that_does_not_get_ready_is_killed_and_said_to_be_missing(mon
     monkeypatch.setattr(
         child.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[0]
     )
-    with pytest.raises(recorder_client.NotReadyError, match="not ready after"):
+    with pytest.raises(recorder_client.RecorderStartError, match="not ready after"):
         RecorderProcess.start(tmp_path)
     assert started[0].returncode == -signal.SIGKILL
 
@@ -90,8 +92,8 @@ def test_a_program_with_thousands_of_open_files_has_a_line_too():
     ours, theirs = socket.socketpair()
     high = socket.socket(fileno=fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 1500))
     try:
-        Wire(theirs).send("hello")
-        assert [each["kind"] for each in Wire(high).receive(timeout_s=60)] == ["hello"]
+        JsonSocket(theirs).send("hello")
+        assert [each["kind"] for each in JsonSocket(high).receive(timeout_s=60)] == ["hello"]
     finally:
         for end in (ours, theirs, high):
             end.close()
@@ -102,7 +104,7 @@ class SlowRecording:
     """Has its result once ``heard`` is set."""
 
     has_commands = True
-    look_after_s = 60.0
+    check_after_s = 60.0
     request = Request()
 
     def __init__(self, heard):
@@ -120,13 +122,15 @@ class SlowRecording:
         raise ValueError("none")
 
 
-def test_while_the_result_is_computed_the_recorder_says_so(monkeypatch):
+def test_while_the_result_is_computed_the_recorder_shows_so(monkeypatch):
     monkeypatch.setattr(recorder_server, "_WORKING_S", 0.01)
     ours, theirs = socket.socketpair()
     heard = threading.Event()
-    serving = threading.Thread(target=lambda: Host(SlowRecording(heard), Wire(theirs)).serve())
+    serving = threading.Thread(
+        target=lambda: RecorderServer(SlowRecording(heard), JsonSocket(theirs)).serve()
+    )
     serving.start()
-    wire = Wire(ours)
+    wire = JsonSocket(ours)
     wire.send("goodbye")
     kinds = []
     while "result" not in kinds:

@@ -2,7 +2,7 @@
 
 import socket
 
-from joulewise.process.json_lines import Wire
+from joulewise.process.json_lines import JsonSocket
 from joulewise.session import recorder_client
 from joulewise.session.recorder_client import RecorderProcess
 from tests.helpers.measured_runs import environment, run
@@ -32,7 +32,7 @@ writer.Writer.end = end
 """
 
 
-def test_a_recorder_that_fails_at_its_end_says_with_what_beside_the_result(tmp_path):
+def test_a_recorder_that_fails_at_its_end_shows_with_what_beside_the_result(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(FAILING_TO_WRITE)
     done = run(
         tmp_path / "store", *python("time.sleep(1.5); sys.exit(3)"),
@@ -44,11 +44,13 @@ def test_a_recorder_that_fails_at_its_end_says_with_what_beside_the_result(tmp_p
     assert "total" in done.stderr
 
 
-def test_what_a_recorder_fails_with_at_the_end_is_told():
+def test_what_a_recorder_fails_with_at_the_end_is_reported():
     ours, theirs = socket.socketpair()
-    recorder = RecorderProcess(Wire(ours), None, recorder_client.Ready("run", (), 10.0))
+    recorder = RecorderProcess(JsonSocket(ours), None, recorder_client.Ready("run", (), 10.0))
     with theirs:
-        Wire(theirs).send("failed", message="the recorder failed with OSError: 5", hint="report it")
+        JsonSocket(theirs).send(
+            "failed", message="the recorder failed with OSError: 5", hint="report it"
+        )
     assert recorder.finish() is None
     assert recorder.lost
     assert recorder.remark == "the recorder failed with OSError: 5"

@@ -8,38 +8,38 @@ from dataclasses import replace
 import pytest
 
 from joulewise.data import DeviceInfo, Kind, Source
-from joulewise.session.recording import Recording, RunSoFar
+from joulewise.session.recording import ProgressTracker, Recording
 from joulewise.session.request import Request
 from joulewise.store.layout import PROCESSES
 from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, RecorderRecord
 
 
-def test_a_look_that_fails_is_noted_once_and_ends_nothing(tmp_path):
+def test_a_check_that_fails_is_noted_once_and_ends_nothing(tmp_path):
     recording = Recording(tmp_path, Request(budgets=("1MJ",)), os.environ)
-    recording.started(CommandRecord(os.getpid(), ("true",), 0))
-    recording._course.look = lambda *_, **__: 1 / 0
-    assert recording.look() == []
-    assert recording.look() == []
+    recording.command_started(CommandRecord(os.getpid(), ("true",), 0))
+    recording._tracker.check = lambda *_, **__: 1 / 0
+    assert recording.check() == []
+    assert recording.check() == []
     recording.stop(stopped=False)
     notes = [w.message for w in recording.result().warnings if w.code == "budget"]
-    assert notes == ["budgets were not watched to the end: ZeroDivisionError: division by zero"]
+    assert notes == ["budgets were not checked until the end: ZeroDivisionError: division by zero"]
 
 
 @pytest.mark.parametrize(("budgets", "after_s"), [(("1MJ",), 1.0), ((), 5.0)])
 def test_what_is_not_used_up_soon_is_looked_at_seldom(budgets, after_s, tmp_path):
     recording = Recording(tmp_path, Request(budgets=budgets), os.environ)
-    recording.started(CommandRecord(os.getpid(), ("true",), time.monotonic_ns()))
-    recording.look()
-    assert recording.look_after_s == after_s
+    recording.command_started(CommandRecord(os.getpid(), ("true",), time.monotonic_ns()))
+    recording.check()
+    assert recording.check_after_s == after_s
     recording.discard()
 
 
 def test_a_budget_is_looked_at_when_it_may_be_used_up(tmp_path):
     recording = Recording(tmp_path, Request(budgets=("5J",)), os.environ)
-    recording.started(CommandRecord(os.getpid(), ("true",), time.monotonic_ns()))
-    while not recording.look():
-        assert recording.look_after_s < 1
-    assert recording.look_after_s == 1  # it is used up: there is nothing to look for
+    recording.command_started(CommandRecord(os.getpid(), ("true",), time.monotonic_ns()))
+    while not recording.check():
+        assert recording.check_after_s < 1
+    assert recording.check_after_s == 1  # it is used up: there is nothing to look for
     recording.discard()
 
 
@@ -50,7 +50,7 @@ GPU = RecordedDevice(
 
 def counted(course, manifest):
     """What is live after a look."""
-    course.look({}, manifest, 100, ended=False)
+    course.check({}, manifest, 100, ended=False)
     return course._counted
 
 
@@ -70,7 +70,7 @@ def sighting(t_ns, ours):
 
 
 def test_what_the_recorder_notes_later_decides_what_counts(tmp_path):
-    course = RunSoFar(tmp_path, Request(), 0)
+    course = ProgressTracker(tmp_path, Request(), 0)
     (tmp_path / PROCESSES).write_text(sighting(1, ours=False))
     manifest = bare_manifest()
     assert counted(course, manifest) == ()
@@ -79,7 +79,7 @@ def test_what_the_recorder_notes_later_decides_what_counts(tmp_path):
 
 
 def test_a_gpu_that_woke_counts_from_then_on(tmp_path):
-    course = RunSoFar(tmp_path, Request(), 0)
+    course = ProgressTracker(tmp_path, Request(), 0)
     (tmp_path / PROCESSES).write_text(sighting(1, ours=True))
     asleep = replace(GPU, sources={}, asleep_ns=1)
     assert counted(course, bare_manifest(devices=(asleep,))) == ()
@@ -87,7 +87,7 @@ def test_a_gpu_that_woke_counts_from_then_on(tmp_path):
 
 
 def test_of_who_used_a_device_only_the_news_is_read(tmp_path):
-    course = RunSoFar(tmp_path, Request(), 0)
+    course = ProgressTracker(tmp_path, Request(), 0)
     path = tmp_path / PROCESSES
     path.write_text(sighting(1, ours=False))
     assert counted(course, bare_manifest()) == ()

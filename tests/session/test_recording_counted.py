@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from joulewise.data import DeviceInfo, Kind, Quantity, Source
 from joulewise.record.running_total import EnergySoFar
-from joulewise.session.recording import RunSoFar
+from joulewise.session.recording import ProgressTracker
 from joulewise.session.request import Request
 from joulewise.store.layout import LIVE, PROCESSES
 from joulewise.store.manifest import Manifest, RecordedDevice
@@ -15,7 +15,7 @@ S = 1_000_000_000
 
 def test_a_gpu_counts_from_when_the_command_is_seen_on_it(tmp_path):
     keys = ("gpu0", "gpu1")
-    course = RunSoFar(tmp_path, Request(), 0)
+    course = ProgressTracker(tmp_path, Request(), 0)
     for key in keys:
         sight(tmp_path, key, 0, [])
     assert [counted_j(course, tmp_path, keys, second) for second in (1, 2)] == [None, None]
@@ -44,6 +44,6 @@ def counted_j(course, run, keys, second):
     drawn = SimpleNamespace(
         sum=EnergySoFar(100.0, 10.0, 0.1, Quantity.POWER), power_w=10.0, energy_at=lambda _: 100.0
     )
-    course.look(dict.fromkeys(keys, drawn), manifest(*keys), second * S, ended=False)
+    course.check(dict.fromkeys(keys, drawn), manifest(*keys), second * S, ended=False)
     total = json.loads((run / LIVE).read_text())["energy_j"]["total"]
     return total and total["value"]

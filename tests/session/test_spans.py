@@ -32,7 +32,7 @@ def run(tmp_path, monkeypatch):
     (tmp_path / "marks").mkdir()
     monkeypatch.setenv(spans.RUN_MARKS, str(tmp_path / "marks"))
     monkeypatch.delenv(spans.MEASURE_MARKS, raising=False)
-    monkeypatch.setattr(spans, "_around", None)
+    monkeypatch.setattr(spans, "_outer_marks", None)
     return tmp_path
 
 
@@ -221,13 +221,13 @@ def test_a_measurement_and_the_run_around_it_both_see_a_span(run, tmp_path):
     inner = tmp_path / "inner"
     (inner / "marks").mkdir(parents=True)
     marks = Marks(inner / "marks")
-    spans.opened(marks, str(inner / "marks"))
+    spans.add_measurement(marks, str(inner / "marks"))
     try:
         with joulewise.span("both"):
             child = python("import joulewise\nwith joulewise.span('child'): pass")
             assert child.returncode == 0, child.stderr
     finally:
-        spans.closed(marks, str(inner / "marks"))
+        spans.remove_measurement(marks, str(inner / "marks"))
     with joulewise.span("after"):
         pass
     assert sorted(seen(run)) == [("after", None), ("both", None), ("child", None)]
@@ -236,14 +236,14 @@ def test_a_measurement_and_the_run_around_it_both_see_a_span(run, tmp_path):
 
 
 def test_each_thread_sees_its_own_measurement_and_others_see_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(spans, "_around", ())
+    monkeypatch.setattr(spans, "_outer_marks", ())
     both = []
     for name in ("a", "b"):
         (tmp_path / name / "marks").mkdir(parents=True)
         both.append(Marks(tmp_path / name / "marks"))
 
     def measured(marks, name):
-        spans.opened(marks, name)
+        spans.add_measurement(marks, name)
         with joulewise.span(name):
             pass
 
@@ -253,7 +253,7 @@ def test_each_thread_sees_its_own_measurement_and_others_see_all(tmp_path, monke
     worker.start()
     worker.join()
     for marks, name in zip(both, "ab", strict=True):
-        spans.closed(marks, name)
+        spans.remove_measurement(marks, name)
     assert seen(tmp_path / "a") == [("a", None), ("worker", None)]
     assert seen(tmp_path / "b") == [("b", None), ("worker", None)]
 
@@ -276,7 +276,7 @@ def cuda(*, initialised=True, broken=False):
     return types.SimpleNamespace(cuda=module), awaited
 
 
-def test_work_in_flight_is_awaited_where_asked(run, monkeypatch):
+def test_work_in_flight_is_awaited_where_requested(run, monkeypatch):
     """On the GPUs in use alone: the others would get a context. No GPU here to see it on."""
     torch, awaited = cuda()
     monkeypatch.setitem(sys.modules, "torch", torch)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from joulewise.session import terminate as ending_module
-from joulewise.session.terminate import COMMAND, Ending, left_running, listed, processes
+from joulewise.session.terminate import COMMAND, Ending, left_running, list_names, processes
 from tests.helpers.measured_runs import manifest, run
 from tests.helpers.processes import eventually, first_line, gone, python
 
@@ -66,7 +66,7 @@ def program(request):
         process.stdout.close()
 
 
-def test_each_is_asked_once_and_killed_by_name_when_there_is_hurry(program):
+def test_each_is_requested_once_and_killed_by_name_when_there_is_hurry(program):
     token, process = program
     assert [each.pid for each in processes(token)] == [process.pid]
     ending = Ending(token)
@@ -114,7 +114,7 @@ class PlayedProcess:
 
 
 @pytest.mark.parametrize("own", [None, 7])
-def test_parents_are_asked_before_their_children(monkeypatch, own):
+def test_parents_are_requested_before_their_children(monkeypatch, own):
     """A shell whose child is gone first ends as if nothing had stopped it."""
     order = []
     starts_s = {9: 3.0, 4: 2.0, 7: 2.0, 5: 1.0, 11: 3.5, 12: 3.5, 13: 4.0}
@@ -167,11 +167,14 @@ def test_a_program_without_an_environment_is_none_of_a_command():
 
 
 def test_many_are_not_all_named():
-    assert listed(["a (1)"]) == "a (1)"
-    assert listed(["a (1)", "b (2)", "c (3)", "d (4)", "e (5)"]) == "a (1), b (2), c (3) and 2 more"
+    assert list_names(["a (1)"]) == "a (1)"
+    assert (
+        list_names(["a (1)", "b (2)", "c (3)", "d (4)", "e (5)"])
+        == "a (1), b (2), c (3) and 2 more"
+    )
 
 
-def test_a_process_that_the_command_leaves_running_is_told(tmp_path):
+def test_a_process_that_the_command_leaves_running_is_reported(tmp_path):
     code = """
 import subprocess
 nothing = subprocess.DEVNULL
@@ -181,7 +184,7 @@ print(sleep.pid)
     done = run(tmp_path, *python(code))
     pid = int(done.stdout)
     try:
-        told = f"a process of the command goes on and is not counted: sleep ({pid})"
+        told = f"a process of the command still runs and is not counted: sleep ({pid})"
         assert done.returncode == 0
         assert f"warning: {told}" in done.stderr
         assert "joulewise run --pid" in done.stderr

@@ -48,7 +48,7 @@ def test_a_signal_to_a_sweep(tmp_path, name, status):
     assert f"was ended by {name}" in what
     sim = "joulewise sim --gpu v100x2 --as-root --"
     ours = "joulewise --store 'my runs' sweep --power-limit=150,200"
-    assert how.startswith(f"  to go on: {sim} {ours}")
+    assert how.startswith(f"  to resume: {sim} {ours}")
     assert "--new" not in how
     sweep_id, *cut = seen["cut"]
     assert cut == ["interrupted", 0]
@@ -79,7 +79,7 @@ def test_a_signal_before_the_first_run(tmp_path, name, status):
     *_, what, how = seen["said"].splitlines()
     assert f"was ended by SIG{name}" in what
     sim = "joulewise sim --gpu v100x2 --as-root --"
-    assert how.startswith(f"  to go on: {sim} joulewise --store runs sweep")
+    assert how.startswith(f"  to resume: {sim} joulewise --store runs sweep")
 
 
 MOMENTS = {
@@ -147,8 +147,8 @@ def test_a_signal_at_any_moment_says_how_to_go_on(tmp_path, moment, name, status
     *_, what, how = cut.stderr.splitlines()
     assert f"ended by SIG{name}" in what
     assert runs_of(tmp_path)[0] == MOMENTS[moment]
-    before, _, command = how.partition("to go on: ")
-    assert before == "  "
+    before, _, command = how.partition(": ")
+    assert before in {"  to resume", "  to see it"}
     program, *words = shlex.split(command)
     assert program == "joulewise"
     done = joulewise(tmp_path, *words)

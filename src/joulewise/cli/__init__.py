@@ -1,4 +1,8 @@
-"""The command line: one thin file a verb, and the one place where an error is printed."""
+"""The command line: one thin file a verb, and the one place where an error is printed.
+
+``options.py`` has the options that verbs share, ``output.py`` what they print and write. All other
+modules are verbs, imported only when they are used.
+"""
 
 from __future__ import annotations
 
@@ -12,35 +16,34 @@ from typing import NoReturn
 
 import click
 
-from joulewise.cli.leftovers import put_back_leftovers
-from joulewise.cli.output import lenient_stderr, say, show_index_progress
+from joulewise.cli.output import lenient_stderr, restore_leftovers, say, show_index_progress
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.process.descriptors import reserve_standard_descriptors
 from joulewise.store.index.progress import ProgressSlot
 
 VERBS = {
-    "run": "measures a command: what it takes in joules, and where",
-    "sweep": "tries settings: which cost fewer joules, and how much time that takes",
-    "choose": "the setting that a metric prefers, what it saves and what it costs",
-    "ls": "the stored runs: how each ended, its time and its energy",
-    "show": "what a run came to, or a group of runs",
-    "compare": "what B takes more or less than A: runs, groups of runs, sweeps",
-    "report": "one HTML file that opens offline: verdict, tables, figures, data",
-    "view": "the store as pages on this machine, or a run in progress on a terminal",
-    "export": "a run's trace and spans as CSV, JSON or Parquet",
-    "rm": "deletes runs",
-    "doctor": "every device, sensor and knob: available, or why not and the exact fix",
-    "calibrate": "what this board's sensor really does: update period, window, lag, gain",
-    "restore": "puts back what an earlier joulewise left set",
-    "guard": "a service that turns knobs for users who lack the right",
-    "sim": "runs any NVML client on simulated GPUs",
-    "demo": "the whole story on a simulated V100, in seconds",
+    "run": "measure the energy of a command",
+    "sweep": "run a command at many settings, and compare their energy and time",
+    "choose": "find the best setting of a sweep, what it saves and what it costs",
+    "ls": "list the stored runs with their time and energy",
+    "show": "show the result of a run, or of a group of runs",
+    "compare": "compare two runs, groups of runs or sweeps",
+    "report": "write an HTML report with tables, figures and data",
+    "view": "browse the store, or follow a run in progress",
+    "export": "export a run's trace or spans as CSV, JSON or Parquet",
+    "rm": "delete runs",
+    "doctor": "list devices, sensors and settings, and how to fix what is missing",
+    "calibrate": "measure the timing and the calibration error of a GPU's power sensor",
+    "restore": "put back settings that a killed joulewise left changed",
+    "guard": "run the service that changes settings for users without root",
+    "sim": "run a command on simulated GPUs",
+    "demo": "sweep a simulated V100 and choose a setting, in seconds",
 }
-# These put back by themselves, or run others that do.
-_LEAVING = {"restore", "guard", "sim"}
-_LEFT = 128 + 13  # as of SIGPIPE, which Python ignores
-# How writing to a full disk, over a quota or to a dead terminal ends.
-_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+# Verbs that restore leftovers themselves, or run other joulewise commands that do.
+_WITHOUT_RECOVERY = {"restore", "guard", "sim"}
+_READER_GONE = 128 + 13  # the exit status by SIGPIPE, which Python ignores
+# Errors of writing to a full disk, over a quota or to a dead terminal.
+_OUTPUT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class _Verbs(click.Group):
@@ -60,11 +63,11 @@ class _Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and not args[0].startswith("-"):
-            ask = did_you_mean(args[0], VERBS).rstrip()
-            ctx.fail(f"there is no verb {args[0]!r}{ask and f'; {ask}'}")
+            suggestion = did_you_mean(args[0], VERBS).rstrip()
+            ctx.fail(f"there is no verb {args[0]!r}{suggestion and f'; {suggestion}'}")
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
-            _refuse_missing_values(args[0], command, rest)
+            _check_option_values(args[0], command, rest)
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -72,8 +75,8 @@ class _Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-def _refuse_missing_values(verb: str, command: click.Command, arguments: Sequence[str]) -> None:
-    """Raise where ``--`` or another option stands in the place of an option's value.
+def _check_option_values(verb: str, command: click.Command, arguments: Sequence[str]) -> None:
+    """Raise where ``--`` or another option follows an option that needs a value.
 
     click would take it for the value: ``run --name -- true`` would make a run named ``--``.
     """
@@ -94,7 +97,7 @@ def _refuse_missing_values(verb: str, command: click.Command, arguments: Sequenc
         value = rest.pop(0) if rest else ""  # click refuses one that is not there
         if value == "--" or value in options:
             raise UsageError(
-                f"{word} needs a value, and {value} follows it",
+                f"{word} needs a value, but is followed by {value}",
                 f"write {word}={option.make_metavar(click.Context(command))}; "
                 f"see: joulewise {verb} --help",
             )
@@ -112,20 +115,20 @@ def _refuse_missing_values(verb: str, command: click.Command, arguments: Sequenc
     envvar="JOULEWISE_STORE",
     default="joulewise-runs",
     metavar="DIR",
-    help="The folder with the runs. [default: $JOULEWISE_STORE, or joulewise-runs]",
+    help="Folder of the runs. [default: $JOULEWISE_STORE, or joulewise-runs]",
 )
 @click.pass_context
 def joulewise(ctx: click.Context, store: Path) -> None:
-    """What deep-learning training costs in joules, and the settings that cost fewer."""
-    ctx.obj = store  # a verb gets it with click.pass_obj
+    """Measure what deep-learning training costs in joules, and find settings that cost fewer."""
+    ctx.obj = store  # verbs get it with click.pass_obj
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-    elif ctx.invoked_subcommand not in _LEAVING:
-        put_back_leftovers()
+    elif ctx.invoked_subcommand not in _WITHOUT_RECOVERY:
+        restore_leftovers()
 
 
 def main() -> None:
-    """Run the command line; every error ends here, as two lines and an exit status."""
+    """Run the command line; every error is printed here, as two lines, and sets the status."""
     reserve_standard_descriptors()
     ProgressSlot.observer = staticmethod(show_index_progress)
     with lenient_stderr():
@@ -144,22 +147,22 @@ def _main() -> NoReturn:
         sys.exit(end.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except SystemExit:  # how click and rich end where whoever read the output has left
-        sys.exit(_LEFT)
+    except SystemExit:  # how click and rich end when the reader of the output has gone
+        sys.exit(_READER_GONE)
     except Exception as error:  # no traceback reaches a user
         if "JOULEWISE_DEBUG" in os.environ:
             raise
-        if isinstance(error, OSError) and error.errno in _UNWRITABLE and not error.filename:
-            # What is left in the buffer would fail again, and aloud, at the interpreter's end.
+        if isinstance(error, OSError) and error.errno in _OUTPUT_ERRORS and not error.filename:
+            # The rest of the buffer would fail again, with a traceback, when Python exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             _fail(
                 f"cannot write the output: {error.strerror}",
-                "make room there, or send the output elsewhere",
+                "free some disk space, or write the output elsewhere",
                 125,
             )
         _fail(
             f"unexpected {type(error).__name__}: {error}",
-            "this is a bug in joulewise; JOULEWISE_DEBUG=1 shows where, please report it",
+            "this is a bug in joulewise: please report it with the output of JOULEWISE_DEBUG=1",
             125,
         )
     sys.exit(status if isinstance(status, int) else 0)

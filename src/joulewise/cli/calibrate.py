@@ -1,4 +1,4 @@
-"""``joulewise calibrate``: what a board's power sensor really does."""
+"""``joulewise calibrate``: measures what a GPU's power sensor really does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulewise.cli.options import Number, Whole
+from joulewise.cli.options import Number, Whole, number_option
 from joulewise.cli.output import STDOUT, console, json_option, pass_store, write_json
 from joulewise.errors import JoulewiseError, UsageError
 
@@ -31,37 +31,37 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.option(
+@number_option(
     "--gpu",
     "gpus",
-    type=Whole(min=0),
+    Whole(min=0),
     multiple=True,
-    metavar="N",
-    help="This GPU, by its NVML index; may be repeated.  [default: all]",
+    help="Calibrate the GPU with this NVML index; may be repeated. [default: all]",
 )
-@click.option(
+@number_option(
     "--seconds",
-    type=Number(min=8, max=3600),
+    Number(min=8, max=3600),
     metavar="SECONDS",
     default=30.0,
-    show_default=True,
-    help="How long each GPU is loaded; the errors shrink with time.",
+    help="Load each GPU for this long; a longer time gives smaller errors.",
 )
 @click.option(
     "--meter",
     "meter_path",
     type=click.Path(path_type=Path),
     metavar="FILE.csv",
-    help="A wall meter's log (time,power_w) that goes on meanwhile, or went on during --run.",
+    help="Log of a wall meter (time,power_w) that records meanwhile, or recorded during --run.",
 )
 @click.option(
     "--psu-efficiency",
     "efficiency",
     metavar="SHARE±ERROR",
-    help="Of the power supply between the meter and the GPU, such as 0.94±0.01.",
+    help="Efficiency of the power supply between meter and GPU, such as 0.94±0.01.",
 )
-@click.option("--run", "which", metavar="RUN", help="Take the gain from this run; load nothing.")
-@click.option("--force", is_flag=True, help="Also while other processes use the GPU.")
+@click.option(
+    "--run", "which", metavar="RUN", help="Take the gain from this run instead of a new load."
+)
+@click.option("--force", is_flag=True, help="Calibrate even while other processes use the GPU.")
 @json_option
 @pass_store
 def command(
@@ -75,20 +75,21 @@ def command(
     force: bool,
     json_path: str | None,
 ) -> int:
-    """Find a GPU's sensor timing, and with a wall meter its gain, and keep them as its card.
+    """Measure the timing of a GPU's power sensor, and with a wall meter its calibration error.
 
     Bursts of load show how often the sensor updates, over what time it averages and how late it
-    is. Later runs take their errors from the card, as long as board and driver are the same.
-    No power limit or clock is changed. The exit status is 0 where any GPU could be calibrated.
+    is. The results are stored as the GPU's sensor profile, which later runs use for their errors
+    as long as board and driver are the same. No power limit or clock is changed. The exit status
+    is 0 if any GPU could be calibrated.
     """
     if meter_path is None and (efficiency is not None or which is not None):
         option = "--run" if which is not None else "--psu-efficiency"
-        raise UsageError(f"{option} is about a meter, and there is none", "add --meter FILE.csv")
-    meter = None if meter_path is None else _meter(meter_path, efficiency)
+        raise UsageError(f"{option} needs a wall meter", "add --meter FILE.csv")
+    meter = None if meter_path is None else _parse_meter(meter_path, efficiency)
     if which is not None and meter is not None:
-        boards = _from_run(store, which, meter, gpus)
+        boards = _calibrate_from_run(store, which, meter, gpus)
     else:
-        boards = _from_load(gpus, seconds, meter, force=force)
+        boards = _calibrate_by_load(gpus, seconds, meter, force=force)
     from joulewise.report.terminal.calibration import as_json, draw
 
     if json_path:
@@ -98,38 +99,38 @@ def command(
     return 0 if any(board.tells for board in boards) else JoulewiseError.exit_status
 
 
-def _from_load(
+def _calibrate_by_load(
     gpus: tuple[int, ...], seconds: float, meter: WallMeter | None, *, force: bool
 ) -> list[Calibration]:
     from joulewise.devices import discover
 
     discovery = discover()
     try:
-        devices = _chosen(discovery.devices, gpus)
+        devices = _select_devices(discovery.devices, gpus)
         return [
-            _calibrated(device, seconds, meter, force=force)
+            _calibrate(device, seconds, meter, force=force)
             if len(devices) == 1
-            else _calibrated_or_why(device, seconds, meter, force=force)
+            else _calibrate_or_report(device, seconds, meter, force=force)
             for device in devices
         ]
     finally:
         discovery.close()
 
 
-def _calibrated_or_why(
+def _calibrate_or_report(
     device: Device, seconds: float, meter: WallMeter | None, *, force: bool
 ) -> Calibration:
-    """One GPU that cannot be calibrated must not keep the others from it."""
+    """The calibration of one of several GPUs: an error becomes its result."""
     from joulewise.calibrate.board import Calibration
     from joulewise.data import Quantity, Unavailable
 
     try:
-        return _calibrated(device, seconds, meter, force=force)
+        return _calibrate(device, seconds, meter, force=force)
     except JoulewiseError as error:
         return Calibration(device.info, {Quantity.POWER: Unavailable(error.message, error.hint)})
 
 
-def _calibrated(
+def _calibrate(
     device: Device, seconds: float, meter: WallMeter | None, *, force: bool
 ) -> Calibration:
     from dataclasses import replace
@@ -142,68 +143,68 @@ def _calibrated(
     tables = {quantity: table_card(device, quantity) for quantity in SENSORS}
     with Rig(device, force=force) as rig:
         timing = _progress(f"{device.info.key}: timing")
-        found = calibrate(device.info, tables, rig, seconds, progress=timing)
+        calibration = calibrate(device.info, tables, rig, seconds, progress=timing)
         if meter is not None:
             gain = gain_from_waves(rig, meter, progress=_progress(f"{device.info.key}: gain"))
-            found = replace(found, gain=gain.gain, gain_how=gain.how)
-    return keep(found, os.environ, _now())
+            calibration = replace(calibration, gain=gain.gain, gain_how=gain.how)
+    return keep(calibration, os.environ, _utc_now())
 
 
-def _from_run(
+def _calibrate_from_run(
     store: Path, which: str, meter: WallMeter, gpus: tuple[int, ...]
 ) -> list[Calibration]:
     from joulewise.calibrate.board import Calibration, keep
     from joulewise.calibrate.gain import gains_from_run
     from joulewise.store.runs import find
 
-    found = gains_from_run(find(store, which), meter)
+    gains = gains_from_run(find(store, which), meter)
     wanted = {f"gpu{number}" for number in gpus}
-    if lacking := wanted - {info.key for info in found}:
+    if lacking := wanted - {info.key for info in gains}:
         raise UsageError(f"the run has no trace of {min(lacking)}", "joulewise show lists its GPUs")
     return [
-        keep(Calibration(info, gain=gain.gain, gain_how=gain.how), os.environ, _now())
-        for info, gain in found.items()
+        keep(Calibration(info, gain=gain.gain, gain_how=gain.how), os.environ, _utc_now())
+        for info, gain in gains.items()
         if not wanted or info.key in wanted
     ]
 
 
-def _chosen(devices: tuple[Device, ...], gpus: tuple[int, ...]) -> list[Device]:
+def _select_devices(devices: tuple[Device, ...], gpus: tuple[int, ...]) -> list[Device]:
     from joulewise.data import Kind
 
-    found = {device.info.key: device for device in devices if device.info.kind is Kind.GPU}
-    if not found:
+    gpus_by_key = {device.info.key: device for device in devices if device.info.kind is Kind.GPU}
+    if not gpus_by_key:
         raise UsageError(
             "there is no GPU to calibrate",
-            "joulewise doctor says why; to try: joulewise sim --gpu v100 -- joulewise calibrate",
+            "run `joulewise doctor`; to try it: joulewise sim --gpu v100 -- joulewise calibrate",
         )
-    wanted = [f"gpu{number}" for number in dict.fromkeys(gpus)] or list(found)
+    wanted = [f"gpu{number}" for number in dict.fromkeys(gpus)] or list(gpus_by_key)
     for key in wanted:
-        if key not in found:
-            raise UsageError(f"there is no {key}", f"visible are {', '.join(found)}")
-    return [found[key] for key in wanted]
+        if key not in gpus_by_key:
+            raise UsageError(f"there is no {key}", f"visible GPUs are {', '.join(gpus_by_key)}")
+    return [gpus_by_key[key] for key in wanted]
 
 
-def _meter(path: Path, efficiency: str | None) -> WallMeter:
+def _parse_meter(path: Path, efficiency: str | None) -> WallMeter:
     from joulewise.calibrate.gain import USUAL_EFFICIENCY, WallMeter
     from joulewise.record.sensor_profiles import CalibratedValue
 
     if efficiency is None:
         return WallMeter(path, USUAL_EFFICIENCY)
-    told = re.fullmatch(r"\s*([\d.]+)\s*(?:(?:±|\+-|\+/-)\s*([\d.]+))?\s*", efficiency)
+    match = re.fullmatch(r"\s*([\d.]+)\s*(?:(?:±|\+-|\+/-)\s*([\d.]+))?\s*", efficiency)
     try:
-        share, error = (float(part or "0.01") for part in told.groups()) if told else (0.0, 0.0)
+        share, error = (float(part or "0.01") for part in match.groups()) if match else (0.0, 0.0)
     except ValueError:
         share = error = 0.0
     if not (0.3 <= share <= 1 and error < share / 2):
         raise UsageError(
-            f"a power supply's efficiency cannot be {efficiency!r}",
-            "give it as a share of 1 with its error, such as 0.94±0.01",
+            f"--psu-efficiency must be between 0.3 and 1, not {efficiency!r}",
+            "give a fraction with its error, such as 0.94±0.01",
         )
     return WallMeter(path, CalibratedValue(share, error))
 
 
 def _progress(what: str) -> Callable[[float], None]:
-    """A line that is written over, on a terminal only."""
+    """A function that shows a share as one line of progress, on a terminal only."""
     if not sys.stderr.isatty():
         return lambda _: None
 
@@ -215,5 +216,5 @@ def _progress(what: str) -> Callable[[float], None]:
     return show
 
 
-def _now() -> str:
+def _utc_now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

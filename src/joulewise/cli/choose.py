@@ -1,4 +1,4 @@
-"""``joulewise choose``: the setting that a metric prefers, what it saves and what it costs."""
+"""``joulewise choose``: finds the best setting of a sweep, what it saves and what it costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.options import POSITIVE, metric_options, pairs, reference_option
+from joulewise.cli.options import (
+    POSITIVE,
+    carbon_option,
+    metric_options,
+    number_option,
+    pairs,
+    price_option,
+    reference_option,
+    view_from_options,
+)
 from joulewise.cli.output import (
     STDOUT,
     form_option,
@@ -35,11 +44,11 @@ Examples:
   joulewise choose measured.csv --reference batch_size=32
 """
 
-_NEWEST = 20
-_EPOCHS, _YEAR = "say of how many epochs: --epochs 90", "say of how many runs: --runs-per-year 50"
-_TOGETHER = (
-    *((option, "epochs", _EPOCHS) for option in ("samples", "look_epochs", "look_samples")),
-    *((option, "runs_per_year", _YEAR) for option in ("price_per_kwh", "gco2_per_kwh")),
+_MAX_LISTED = 20  # sweeps: chosen, as many as fit on a terminal of 24 lines
+_EPOCHS_HINT, _YEAR_HINT = "add, for example, --epochs 90", "add, for example, --runs-per-year 50"
+_NEEDED_OPTIONS = (
+    *((option, "epochs", _EPOCHS_HINT) for option in ("samples", "look_epochs", "look_samples")),
+    *((option, "runs_per_year", _YEAR_HINT) for option in ("price_per_kwh", "gco2_per_kwh")),
 )
 
 
@@ -51,39 +60,39 @@ _TOGETHER = (
     type=click.Choice(["run", "epoch", "step", "sample"]),
     default="run",
     show_default=True,
-    help="What times and energies are of.",
+    help="Show time and energy per run, epoch, step or sample.",
 )
-@click.option("--epochs", type=POSITIVE, metavar="N", help="Extrapolate to a training of so many.")
-@click.option("--samples", type=POSITIVE, metavar="N", help="In each of its epochs.")
-@click.option(
-    "--look-epochs", type=POSITIVE, metavar="N", help="Epochs in a run, where it does not tell."
+@number_option("--epochs", POSITIVE, help="Extrapolate to a training of N epochs.")
+@number_option("--samples", POSITIVE, help="Samples in an epoch of that training.")
+@number_option(
+    "--look-epochs", POSITIVE, help="Epochs in a run of the sweep. [default: as the run reports]"
 )
-@click.option(
-    "--look-samples", type=POSITIVE, metavar="N", help="Samples in an epoch of a run, likewise."
+@number_option(
+    "--look-samples",
+    POSITIVE,
+    help="Samples in an epoch of such a run. [default: as the run reports]",
 )
-@click.option(
-    "--runs-per-year", type=POSITIVE, metavar="N", help="What so many such runs save in a year."
-)
-@click.option("--price", "--price-per-kwh", "price_per_kwh", type=POSITIVE, metavar="PRICE")
-@click.option("--gco2-per-kwh", type=POSITIVE, metavar="G", help="What the grid emits.")
+@number_option("--runs-per-year", POSITIVE, help="Show what N such runs save in a year.")
+@price_option("Price of a kWh, in any currency, with --runs-per-year.")
+@carbon_option("Grams of CO2 that the grid emits per kWh, with --runs-per-year.")
 @reference_option
-@click.option("--points", is_flag=True, help="Show every setting, too.")
-@form_option("Of the table of choices, or of the points with --points.")
+@click.option("--points", is_flag=True, help="Show every setting as well.")
+@form_option("Format of the table of choices, or of all settings with --points.")
 @json_option
 @pass_store
 def command(
     store: Path, *, sweep: str | None, form: str, json_path: str | None, **given: Any
 ) -> int:
-    """Tell which setting of SWEEP is worth it: an id, the beginning of one, a name, or last.
+    """Show which setting of a sweep is best, what it saves and what it costs in time.
 
-    A CSV of measurements from elsewhere will do, too: a row for each run with time_s, energy_j
-    and a column for each setting. Without SWEEP the newest sweeps are listed.
+    SWEEP is an id, the beginning of one, a name, or last; or a CSV file of measurements with a row
+    for each run and the columns time_s, energy_j and one for each setting. Without SWEEP the newest
+    sweeps are listed.
     """
     if sweep is None:
-        return _list(store, json_path)
-    _refuse_idle(given)
-    from joulewise.cli.output import console
-    from joulewise.cli.sweep_evaluation import evaluated
+        return _list_sweeps(store, json_path)
+    _check_option_pairs(given)
+    from joulewise.cli.output import console, evaluate_sweep
     from joulewise.report.tables import FORMS
     from joulewise.report.terminal.sweep import draw
     from joulewise.report.views.projection import (
@@ -97,7 +106,7 @@ def command(
 
     found, folder = _found(store, sweep, pairs("--reference", given["references"]))
     by = given["by"] or found.asked.get("by") or ()
-    result, view = evaluated(found, by, _view(given, found))
+    result, view = evaluate_sweep(found, by, _make_view(given, found))
     outlooks = outlook(
         found,
         result,
@@ -132,22 +141,24 @@ def command(
     return 0
 
 
-def _refuse_idle(given: Mapping[str, Any]) -> None:
-    """What says nothing without another option: left out, it would seem to have been heard."""
-    for option, needed, hint in _TOGETHER:
+def _check_option_pairs(given: Mapping[str, Any]) -> None:
+    """Raise where an option has no effect without another one that is not given."""
+    for option, needed, hint in _NEEDED_OPTIONS:
         if given[option] is not None and given[needed] is None:
-            both = (f"--{each.replace('_', '-')}" for each in (option, needed))
-            raise UsageError(" without ".join(both), hint)
+            names = (f"--{name.replace('_', '-')}" for name in (option, needed))
+            raise UsageError(" needs ".join(names), hint)
 
 
-def _list(store: Path, json_path: str | None) -> int:
+def _list_sweeps(store: Path, json_path: str | None) -> int:
     from joulewise.report.views.listings import sweeps_as_json
     from joulewise.sweep.entry import list_unreadable
 
-    found = _sweeps(store, None if json_path else _NEWEST)
+    found = _sweeps(store, None if json_path else _MAX_LISTED)
     skipped = list_unreadable(store)
     if not found and not skipped:
-        raise UsageError(f"no sweeps in {store}", "joulewise sweep makes one; or name a --store")
+        raise UsageError(
+            f"there are no sweeps in {store}", "run `joulewise sweep`, or give another --store"
+        )
     if json_path:
         told = {
             "sweeps": [sweeps_as_json(sweep) for sweep in found],
@@ -159,7 +170,7 @@ def _list(store: Path, json_path: str | None) -> int:
         for one in skipped:
             say(f"cannot be read: {one.problem}")
         if found:
-            say(f"choose among the settings of one: {program(store)} choose SWEEP")
+            say(f"to choose among the settings of one: {program(store)} choose SWEEP")
     return 0
 
 
@@ -176,7 +187,7 @@ def _draw_newest(found: Sequence[SweepEntry], *, is_error: bool = False) -> None
     from joulewise.report.views.listings import draw
 
     if found:
-        draw(found[-_NEWEST:], console(stderr=is_error))
+        draw(found[-_MAX_LISTED:], console(stderr=is_error))
 
 
 def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep, Path | None]:
@@ -187,18 +198,17 @@ def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep
     try:
         ref = resolve_sweep(store, which, program(store))
     except UsageError:
-        _draw_newest(_sweeps(store, _NEWEST), is_error=True)
+        _draw_newest(_sweeps(store, _MAX_LISTED), is_error=True)
         raise
     found = load_inputs(store, ref, reference)
     assert isinstance(found, MeantSweep)  # noqa: S101  # by resolve_sweep()
     return found.sweep, found.folder
 
 
-def _view(given: Mapping[str, Any], sweep: Sweep) -> View:
-    from joulewise.cli.sweep_evaluation import view_asked
+def _make_view(given: Mapping[str, Any], sweep: Sweep) -> View:
     from joulewise.metrics.boundary import Training
 
-    view = replace(view_asked(given, sweep), per=given["per"])
+    view = replace(view_from_options(given, sweep), per=given["per"])
     if not given["epochs"]:
         return view
     wanted = (given[name] for name in ("epochs", "samples", "look_epochs", "look_samples"))

@@ -1,4 +1,4 @@
-"""``joulewise compare``: two runs, groups of runs or sweeps, quantity by quantity."""
+"""``joulewise compare``: compares two runs, groups of runs or sweeps, quantity by quantity."""
 
 from __future__ import annotations
 
@@ -43,20 +43,22 @@ Examples:
     "fail_if",
     multiple=True,
     metavar="CONDITION",
-    help="End with status 1 if this is the case, as energy>+5%; may be repeated.",
+    help="Exit with status 1 if this holds, as in energy>+5%; may be repeated.",
 )
 @click.option(
-    "--sure", is_flag=True, help="Only if the whole interval lies beyond it, not the mean alone."
+    "--sure",
+    is_flag=True,
+    help="Let --fail-if hold only if the whole 95 % interval does, not the mean alone.",
 )
 @metric_options(boundary=None)
-@form_option("Of the table of quantities, or of the settings of two sweeps.")
+@form_option("Format of the table of quantities, or of settings for two sweeps.")
 @click.option(
     "--html",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Also write a page with figures, which opens offline.",
+    help="Also write an HTML page with figures to PATH.",
 )
-@click.option("--force", is_flag=True, help="Write the page over a file that is no report.")
+@click.option("--force", is_flag=True, help="Replace PATH even if it is not a report of joulewise.")
 @json_option
 @pass_store
 def command(
@@ -72,17 +74,17 @@ def command(
     json_path: str | None,
     **given: Any,
 ) -> int:
-    """Tell what B takes more or less than A, and whether that is more than noise.
+    """Show how B differs from A, and whether the difference is more than noise.
 
     A and B are each a run (an id, the beginning of one, last, or the path of its directory),
-    several runs (a name or a tag that they share, a folder with run directories, or a list with
-    commas), a --group, or a sweep (its id, its name, or a CSV of measurements).
+    several runs (a name or tag that they share, a folder of run directories, or a list separated
+    by commas), a group, or a sweep (its id, its name, or a CSV file of measurements).
     """
     from joulewise.compare.conditions import parse_condition
 
     conditions = tuple(parse_condition(text) for text in fail_if)
     if sure and not conditions:
-        raise UsageError("--sure without --fail-if", "say of what: --fail-if 'energy>+5%'")
+        raise UsageError("--sure needs --fail-if", "add, for example, --fail-if 'energy>+5%'")
     if html is not None:
         from joulewise.report.html.render import check_place, require_extra
 
@@ -90,29 +92,29 @@ def command(
         check_place(html, force=force)
     from joulewise.report.views.compare import CompareOptions, compared
 
-    made = compared(store, a, b, CompareOptions(conditions, sure, **given))
+    result = compared(store, a, b, CompareOptions(conditions, sure, **given))
     if html is not None:
         from joulewise.report.html.pages import compare_page
         from joulewise.report.html.render import write_page
 
         again = f"{program(store)} compare {shlex.join([a, b])}"
-        write_page(compare_page(made, store, again), html, force=force)
-        say(f"the page is {html}: open it in a browser")
+        write_page(compare_page(result, store, again), html, force=force)
+        say(f"wrote {html}: open it in a browser")
     if json_path:
-        write_json(made.told, json_path)
+        write_json(result.told, json_path)
     if json_path != STDOUT:
-        _show(made, form)
-    return 1 if made.has_failed else 0
+        _show(result, form)
+    return 1 if result.has_failed else 0
 
 
-def _show(made: ComparisonResult, form: str) -> None:
+def _show(result: ComparisonResult, form: str) -> None:
     from joulewise.report.tables import FORMS
     from joulewise.report.terminal.compare import draw
 
-    judged = [(it.is_the_case, sentence) for it, sentence in made.judged]
+    judged = [(condition.is_the_case, sentence) for condition, sentence in result.judged]
     if form == "text":
-        draw(made.view, console(), judged=judged)
+        draw(result.view, console(), judged=judged)
         return
-    click.echo(FORMS[form](made.view.tables[0]), nl=False)
+    click.echo(FORMS[form](result.view.tables[0]), nl=False)
     for _, sentence in judged:
         say(sentence)

@@ -1,4 +1,4 @@
-"""``joulewise demo``: the whole story on a simulated V100, in seconds."""
+"""``joulewise demo``: a sweep of a simulated V100 and the choice of a setting, in seconds."""
 
 from __future__ import annotations
 
@@ -34,52 +34,53 @@ Examples:
 @pass_store
 @click.pass_context
 def command(ctx: click.Context, store: Path, json_path: str | None) -> None:
-    """Sweep the power limits of a simulated V100 that trains ResNet-50, and choose among them.
+    """Sweep the power limits of a simulated V100 that trains ResNet-50, and choose a setting.
 
-    All limits from 150 to 300 W, five times, in virtual time; then what least energy, EDP and EDS
-    prefer, beside what was published for that board, in the terminal and as a page for a browser.
-    The runs go into the store that is given. Without one, the sweep and its page stay in a new
-    folder in the place for temporary files, and the traces of its runs are deleted.
+    All limits from 150 to 300 W are run five times, in simulated time. The demo then shows what
+    the metrics energy, EDP and EDS choose, beside published measurements of that board, in the
+    terminal and as an HTML report. With --store the runs are stored there; otherwise the sweep and
+    its report stay in a temporary folder, and the traces of its runs are deleted.
     """
-    if _is_given(ctx):
-        _tell(store, json_path, is_kept=True)
+    if _is_store_given(ctx):
+        _run_demo(store, json_path, is_kept=True)
         return
     with _temporary() as folder:
-        has_page = _tell(folder, json_path, is_kept=False)
+        has_page = _run_demo(folder, json_path, is_kept=False)
         if json_path == STDOUT:
             shutil.rmtree(folder)
             return
         _delete_runs(folder)
         say(
-            f"{folder} keeps the sweep{' and its page' if has_page else ''} ({_size(folder)})",
-            f"remove it: rm -r {shlex.quote(str(folder))}",
+            f"the sweep{' and its report are' if has_page else ' is'} in {folder} "
+            f"({_format_size(folder)})",
+            f"to remove it: rm -r {shlex.quote(str(folder))}",
         )
 
 
-def _tell(store: Path, json_path: str | None, *, is_kept: bool) -> bool:
-    """The whole story; whether a page was written.
+def _run_demo(store: Path, json_path: str | None, *, is_kept: bool) -> bool:
+    """Run the sweep and show its result; whether a report was written.
 
-    ``is_kept`` says whether the traces of the runs will be there afterwards.
+    ``is_kept``: the traces of the runs will still be there afterwards.
     """
     from joulewise.cli.output import console
     from joulewise.report.published import beside, published_table
     from joulewise.report.terminal.sweep import draw
 
-    sweep, result = _swept(_asked(), store)
-    told = beside(result, GPU, NETWORK)
-    published = {"published": [it.as_json() for it in told]}
+    sweep, result = _run_sweep(_make_spec(), store)
+    comparisons = beside(result, GPU, NETWORK)
+    published = {"published": [one.as_json() for one in comparisons]}
     if json_path:
         from joulewise.report.views.sweep import result_json
 
         write_json({**result_json(result), **published}, json_path)
     if json_path == STDOUT:
         return False
-    also, commands = (published_table(told),), _next(store, result, is_kept=is_kept)
+    also, commands = (published_table(comparisons),), _next(store, result, is_kept=is_kept)
     draw(result, console(), also=also, commands=commands)
     return _write_report(sweep, result, store, also=also, commands=commands, published=published)
 
 
-def _asked() -> SweepSpec:
+def _make_spec() -> SweepSpec:
     from joulewise.data.sweeps import POWER_LIMIT
     from joulewise.report.published import METRICS
     from joulewise.sweep.spec import SimulationSpec, SweepSpec
@@ -93,17 +94,17 @@ def _asked() -> SweepSpec:
     )
 
 
-def _swept(asked: SweepSpec, store: Path) -> tuple[Sweep, SweepResult]:
+def _run_sweep(spec: SweepSpec, store: Path) -> tuple[Sweep, SweepResult]:
     from joulewise.cli.output import console
     from joulewise.metrics.evaluate import View, evaluate
     from joulewise.metrics.metric import parse
     from joulewise.report.terminal.progress import SweepProgress
     from joulewise.sweep.lifecycle import conduct, prepare
 
-    prepared = prepare(asked)
+    prepared = prepare(spec)
     runs = REPEAT * len(prepared.space.points)
-    say(f"{NETWORK} on a simulated {GPU}: {runs} runs in virtual time, stored in {store}")
-    metrics = [parse(text) for text in asked.by]
+    say(f"{NETWORK} on a simulated {GPU}: {runs} runs in simulated time, stored in {store}")
+    metrics = [parse(text) for text in spec.by]
     with SweepProgress(console(stderr=True), metrics[0], say) as watch:
         sweep = conduct(prepared, store, watch)
     return sweep, evaluate(sweep, metrics, View())
@@ -118,7 +119,7 @@ def _write_report(
     commands: Sequence[tuple[str, str]],
     published: Mapping[str, Any],
 ) -> bool:
-    """Beside the sweep, if it can be made; whether it was. The rest of the story stands anyhow."""
+    """Write the report into the store; False where its extra is missing or it cannot be written."""
     from joulewise.errors import JoulewiseError
     from joulewise.metrics.boundary import View
     from joulewise.report.html.pages import sweep_page
@@ -135,14 +136,14 @@ def _write_report(
         )
         write_page(page, path)
     except JoulewiseError as error:
-        say(f"no report: {error.message}", error.hint)
+        say(f"no report was written: {error.message}", error.hint)
         return False
-    say(f"the report is {path}: open it in a browser")
+    say(f"wrote {path}: open it in a browser")
     return True
 
 
 def _next(store: Path, result: SweepResult, *, is_kept: bool) -> tuple[tuple[str, str], ...]:
-    """What works here: a report needs its extra, and the traces of the runs."""
+    """The next commands that work here: a report needs its extra, and the traces of the runs."""
     ours = program(store)
     report = (f"{ours} report {result.id} --by edp", "another report, by one metric")
     return (
@@ -155,8 +156,8 @@ def _next(store: Path, result: SweepResult, *, is_kept: bool) -> tuple[tuple[str
     )
 
 
-def _is_given(ctx: click.Context) -> bool:
-    """Whether somebody named the store, before the verb or after it."""
+def _is_store_given(ctx: click.Context) -> bool:
+    """Whether the user gave a store, before or after the verb."""
     root = ctx.find_root()
     default = root.get_parameter_source("store") is click.core.ParameterSource.DEFAULT
     return not default or ctx.obj is not root.params["store"]
@@ -175,7 +176,7 @@ def _has_extra() -> bool:
 
 @contextmanager
 def _temporary() -> Iterator[Path]:
-    """A new folder, of which nothing is left where the demo does not come to its end."""
+    """A new folder, deleted where the demo fails or is interrupted."""
     import tempfile
 
     folder = Path(tempfile.mkdtemp(prefix="joulewise-demo-"))
@@ -193,6 +194,6 @@ def _delete_runs(store: Path) -> None:
         shutil.rmtree(run, ignore_errors=True)
 
 
-def _size(folder: Path) -> str:
+def _format_size(folder: Path) -> str:
     size_b = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return f"{size_b / 1e6:.1f} MB"

@@ -1,26 +1,20 @@
-"""``joulewise doctor``: what can be measured and turned here."""
+"""``joulewise doctor``: lists what can be measured and changed here."""
 
 from __future__ import annotations
 
 import click
 
-from joulewise.cli.options import positive
+from joulewise.cli.options import cpu_tdp_option
 from joulewise.cli.output import STDOUT, console, json_option, write_json
 
 
 @click.command()
-@click.option(
-    "--cpu-tdp",
-    "cpu_tdp_w",
-    type=positive("W"),
-    metavar="WATTS",
-    help="The CPU's TDP, where its power must be modelled.",
-)
+@cpu_tdp_option
 @json_option
 def command(cpu_tdp_w: float | None, json_path: str | None) -> None:
-    """Show every device, sensor and knob: its value now, or why not and the exact fix.
+    """List every device, sensor and setting with its value, or why it is missing and the fix.
 
-    The exit status is 0 whatever was found: what is missing is part of the report.
+    The exit status is 0 whatever is missing.
     """
     from joulewise.devices import Options, discover
     from joulewise.report.views.checkup import as_json, examine

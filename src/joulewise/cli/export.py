@@ -1,4 +1,4 @@
-"""``joulewise export``: a run's data for other programs."""
+"""``joulewise export``: writes a run's data for other programs."""
 
 from __future__ import annotations
 
@@ -29,23 +29,29 @@ Examples:
     type=click.Choice(["trace", "samples", "sensors", "spans", "span-devices"]),
     default="trace",
     show_default=True,
-    help="Power and energy as polled; the driver's own samples; all other sensors; every span "
-    "with the energy of all devices that count; every span on each of them.",
+    help="Export power and energy as polled (trace), the driver's own samples, all other sensors, "
+    "spans with the energy of all counted devices, or spans on each device.",
 )
 @click.option(
     "--quantity",
     type=click.Choice([quantity.value for quantity in (Quantity.POWER, *BUFFERED_QUANTITIES)]),
-    help="Of which the driver's samples are, with --what samples.  [default: power_w]",
+    help="Quantity of the driver's samples, with --what samples. [default: power_w]",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="[default: by the ending of PATH, else csv]",
+    help="Format of the output. [default: by the extension of PATH, else csv]",
 )
-@click.option("--device", "devices", multiple=True, metavar="KEY", help="Only this; repeatable.")
 @click.option(
-    "-o", "--output", "path", required=True, metavar="PATH", help="Where to; - is stdout."
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="KEY",
+    help="Export only this device, such as gpu0; may be repeated.",
+)
+@click.option(
+    "-o", "--output", "path", required=True, metavar="PATH", help="Write to PATH; - is stdout."
 )
 @click.argument("which", metavar="RUN")
 @pass_store
@@ -59,21 +65,21 @@ def command(
     devices: tuple[str, ...],
     path: str,
 ) -> None:
-    """Write a run's trace or spans as a table, one row a reading, a span, or a span on a device.
+    """Export a run's trace or spans as a table, one row for each reading or span.
 
     Times are `t_s` (seconds since the command started) and `t_ns` (CLOCK_MONOTONIC). What could
-    not be read is empty in CSV and null elsewhere.
+    not be read is empty in CSV and null in other formats.
     """
-    form = form or _by_ending(path)
+    form = form or _format_of_path(path)
     if quantity and what != "samples":
-        raise UsageError("--quantity is for the driver's samples", "add --what samples")
+        raise UsageError("--quantity needs --what samples", "add --what samples")
     if devices and what == "spans":
         raise UsageError(
-            "the energy of a span is that of all devices that count",
+            "--what spans exports the sum over all counted devices",
             "for single devices: --what span-devices",
         )
     if path == STDOUT and form == "parquet" and sys.stdout.isatty():
-        raise UsageError("Parquet is not for a terminal", "give -o a file")
+        raise UsageError("Parquet cannot be written to a terminal", "give -o a file")
     from joulewise.analyse.stored_result import result_of
     from joulewise.report.resolve import resolve_one_run
     from joulewise.store.manifest import read_manifest
@@ -103,22 +109,24 @@ def command(
             if what == "spans"
             else span_device_table(run, manifest, result, devices, spans=spans)
         )
-        lost = [each for each in (*result.warnings, *spans.warnings) if each.code in _LOST_SPANS]
+        lost = [one for one in (*result.warnings, *spans.warnings) if one.code in _LOST_SPANS]
     else:
         shape, pieces = lane_table(sound, wanted, lane, origin_ns)
-        damage = tuple(each for each in damage if each.stream is lane)
-        odd = [each.warning for each in implausible if each.stream is lane]
-        lost = [*odd, *(each for each in result.warnings if each.code is Caution.RECORDER_ENDED)]
+        damage = tuple(one for one in damage if one.stream is lane)
+        odd = [one.warning for one in implausible if one.stream is lane]
+        lost = [*odd, *(one for one in result.warnings if one.code is Caution.RECORDER_ENDED)]
     rows = write(shape, pieces, form, path)
-    said = {each.message: HINT for each in damage} | {each.message: each.hint for each in lost}
-    for message, hint in said.items():
+    notes = {one.message: HINT for one in damage} | {one.message: one.hint for one in lost}
+    for message, hint in notes.items():
         say(message, hint)
     if path != STDOUT:
         click.echo(f"{rows} row{'' if rows == 1 else 's'} in {path}", err=True)
 
 
-def _by_ending(path: str) -> str:
+def _format_of_path(path: str) -> str:
     ending = Path(path).suffix.lower().lstrip(".")
     if ending in FORMATS or path == STDOUT or not ending:
         return ending if ending in FORMATS else "csv"
-    raise UsageError(f"no format goes with {path}", f"add --format {'|'.join(FORMATS)}")
+    raise UsageError(
+        f"the extension of {path} names no format", f"add --format {' or '.join(FORMATS)}"
+    )

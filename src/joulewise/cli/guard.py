@@ -1,4 +1,4 @@
-"""``joulewise guard``: the service that turns knobs for those who lack the right."""
+"""``joulewise guard``: the service that changes settings for users without root."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import click
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Who may turn which knobs of which devices how far (TOML).",
+    help="TOML file with the group, devices and ranges that are allowed.",
 )
 @click.option(
     "--socket",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Where to listen. [default: $JOULEWISE_GUARD, or /run/joulewise/guard.sock]",
+    help="Listen at this Unix socket. [default: $JOULEWISE_GUARD, or /run/joulewise/guard.sock]",
 )
-@click.option("--group", metavar="NAME", help="Whose members may connect; root always may.")
-@click.option("--unit", is_flag=True, help="Print a unit for systemd, and end.")
+@click.option("--group", metavar="NAME", help="Let the members of this group connect.")
+@click.option("--unit", is_flag=True, help="Print a systemd unit for the service and exit.")
 def command(config: Path | None, socket: Path | None, group: str | None, *, unit: bool) -> None:
-    """Turn knobs for the members of a group, and turn them back when these are gone.
+    """Change settings for the members of a group, and put them back when their process has ended.
 
-    Without FILE, a device's whole range is allowed; with it, nothing that it does not list. SIGHUP
-    reads it again; SIGTERM ends the service, when everything is put back.
+    Without --config, the whole range of each device is allowed; with it, only what the file lists.
+    SIGHUP reads the file again; SIGTERM puts everything back and ends the service.
     """
     from joulewise.control.client import socket_path
     from joulewise.control.service.server import changeable_by_others, serve, systemd_unit
@@ -38,10 +38,10 @@ def command(config: Path | None, socket: Path | None, group: str | None, *, unit
             from joulewise.cli.output import say
 
             say(
-                "warning: root would run this joulewise, and users other than root can change "
-                f"{changeable}: whoever can change the program that root runs is root",
-                "install joulewise as root into a folder that only root may write, such as "
-                "/opt/joulewise, and have that one print the unit",
+                f"warning: users other than root can change {changeable}, which root would run: "
+                "whoever can change it can act as root",
+                "install joulewise as root into a folder that only root can write to, such as "
+                "/opt/joulewise, and print the unit with that installation",
             )
         return
     serve(socket or Path(socket_path(os.environ)), config, group)

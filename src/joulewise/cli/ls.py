@@ -1,4 +1,4 @@
-"""``joulewise ls``: the stored runs."""
+"""``joulewise ls``: lists the stored runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from joulewise.cli.options import number_option
 from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, say, write_json
 from joulewise.errors import UsageError
 
@@ -25,8 +26,8 @@ Examples:
   joulewise ls --all --json runs.json
 """
 
-_MANY = 20
-_PAGE = 50  # runs: a terminal shows 24 to 60 lines
+_MAX_SWEEP_RUNS = 20  # chosen: with more, the runs of sweeps hide the others, and a hint says so
+_PAGE_RUNS = 50  # chosen: a terminal shows 24 to 60 lines
 
 
 @click.command(epilog=EPILOG)
@@ -35,22 +36,19 @@ _PAGE = 50  # runs: a terminal shows 24 to 60 lines
     "filters",
     multiple=True,
     metavar="TERMS",
-    help="Only runs that meet all terms: name, tag, group, host, state, id, command, energy, "
-    "time, exit, since, until; may be repeated.",
+    help="List only runs that meet all terms on name, tag, group, host, state, id, command, "
+    "energy, time, exit, since and until; may be repeated.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help=f"Runs per page.  [default: {_PAGE}]",
+@number_option(
+    "--limit", click.IntRange(min=1), help=f"Show N runs per page. [default: {_PAGE_RUNS}]"
 )
-@click.option(
+@number_option(
     "--page",
-    type=click.IntRange(min=1),
+    click.IntRange(min=1),
     metavar="P",
-    help="Which page; 1 has the newest runs.  [default: 1]",
+    help="Show page P; 1 has the newest runs. [default: 1]",
 )
-@click.option("--all", "has_all", is_flag=True, help="List all runs, not a page of them.")
+@click.option("--all", "has_all", is_flag=True, help="List all runs instead of one page.")
 @json_option
 @pass_store
 def command(
@@ -62,76 +60,75 @@ def command(
     has_all: bool,
     json_path: str | None,
 ) -> None:
-    """List the stored runs, the newest last: how each ended, its time and its energy.
+    """List the stored runs, the newest last, with their state, time and energy.
 
-    Reads what is stored and computes nothing: a run that was killed has its energy after its
-    first `show`; of one that is being recorded it is that so far. Names, tags and the like may have
-    * and ? in them, and are told apart by case; units are not (30MIN), but for mJ and MJ.
+    Only stored results are read: a killed run has its energy after its first `show`, and a run that
+    is being recorded shows its energy so far. In filters, names and tags may contain * and ?. They
+    are case-sensitive; units are not (30MIN), except for mJ and MJ.
     """
     from joulewise.report.filters import parse_filter
     from joulewise.report.views.listings import list_runs, runs_as_json
     from joulewise.store.index.conditions import all_of
 
     if has_all and (limit or page):
-        raise UsageError(
-            "--all lists all runs: --limit and --page say nothing then", "leave it out"
-        )
+        raise UsageError("--all cannot be combined with --limit or --page", "leave out one of them")
     condition = all_of(parse_filter(text) for text in filters)
-    found = list_runs(store, condition, limit=None if has_all else limit or _PAGE, page=page or 1)
+    listing = list_runs(
+        store, condition, limit=None if has_all else limit or _PAGE_RUNS, page=page or 1
+    )
     if json_path:
-        told = {
-            "runs": [runs_as_json(run) for run in found.runs],
-            "skipped": [{"path": str(one.path), "reason": one.reason} for one in found.skipped],
-            "total": found.total,
-            "page": found.page,
-            "pages": found.pages,
+        content = {
+            "runs": [runs_as_json(run) for run in listing.runs],
+            "skipped": [{"path": str(one.path), "reason": one.reason} for one in listing.skipped],
+            "total": listing.total,
+            "page": listing.page,
+            "pages": listing.pages,
         }
-        write_json(told, json_path)
-    if json_path != STDOUT and (found.runs or found.skipped):
+        write_json(content, json_path)
+    if json_path != STDOUT and (listing.runs or listing.skipped):
         from joulewise.report.terminal.runs import draw
 
-        draw(found.runs, found.skipped, console())
-        _say_how_to_compute(found.runs, program(store))
+        draw(listing.runs, listing.skipped, console())
+        _say_not_computed(listing.runs, program(store))
         if not filters:
-            _say_of_sweeps(found, program(store))
-    if not found.runs:
-        _say_none(found, store, is_filtered=bool(filters))
-    elif len(found.runs) < found.total:
-        _say_of_pages(found, filters, limit, program(store))
+            _say_of_sweeps(listing, program(store))
+    if not listing.runs:
+        _say_none(listing, store, is_filtered=bool(filters))
+    elif len(listing.runs) < listing.total:
+        _say_of_pages(listing, filters, limit, program(store))
 
 
-def _say_none(found: RunPage, store: Path, *, is_filtered: bool) -> None:
-    if found.total:
-        pages = f"there are {found.pages}" if found.pages > 1 else "there is 1"
-        say(f"no page {found.page}: {pages}", "give --page a number up to that")
+def _say_none(listing: RunPage, store: Path, *, is_filtered: bool) -> None:
+    if listing.total:
+        say(f"there is no page {listing.page}", f"give --page a number from 1 to {listing.pages}")
         return
-    some = is_filtered and found.stored
-    more = " that this filter lets through" if some else "; joulewise run -- CMD... makes one"
+    some = is_filtered and listing.stored
+    more = " that match the filter" if some else "; to make one: joulewise run -- CMD..."
     click.echo(f"no runs in {store}{more}", err=True)
 
 
-def _say_of_pages(found: RunPage, filters: Sequence[str], limit: int | None, again: str) -> None:
-    """A page is not the whole list, which whoever reads it must know."""
+def _say_of_pages(listing: RunPage, filters: Sequence[str], limit: int | None, again: str) -> None:
+    """Say that this is one page of the list, and how to get the others."""
     filtered = "".join(f" --filter {quote(text)}" for text in filters)
     limited = f" --limit {limit}" if limit else ""
-    older = f"run: {again} ls{filtered}{limited} --page {found.page + 1} # older ones, or --all"
+    older = f"run: {again} ls{filtered}{limited} --page {listing.page + 1} # older runs, or --all"
     say(
-        f"{len(found.runs)} of {found.total:,} runs, page {found.page} of {found.pages}",
-        older if found.page < found.pages else f"run: {again} ls{filtered} --all # all of them",
+        f"{len(listing.runs)} of {listing.total:,} runs, page {listing.page} of {listing.pages}",
+        older if listing.page < listing.pages else f"run: {again} ls{filtered} --all # all of them",
     )
 
 
-def _say_of_sweeps(found: RunPage, again: str) -> None:
-    """They are hundreds as a rule, and hide the others."""
-    if found.of_sweeps > _MANY:
+def _say_of_sweeps(listing: RunPage, again: str) -> None:
+    """Say how to leave out the runs of sweeps, which are hundreds and hide the others."""
+    if listing.of_sweeps > _MAX_SWEEP_RUNS:
         say(
-            f"{found.of_sweeps} of these runs are of sweeps, which `{again} choose` lists",
+            f"{listing.of_sweeps} of these runs belong to sweeps, which `{again} choose` lists",
             f"run: {again} ls --filter 'tag!=sweep:*' # without them",
         )
 
 
-def _say_how_to_compute(runs: Sequence[RunEntry], again: str) -> None:
-    """A run that was killed has nobody who did it at its end."""
+def _say_not_computed(runs: Sequence[RunEntry], again: str) -> None:
+    """Say how to compute the energy of killed runs, which nobody did at their end."""
     from joulewise.formatting import plain
     from joulewise.store.runs import RECORDING
 
@@ -140,5 +137,5 @@ def _say_how_to_compute(runs: Sequence[RunEntry], again: str) -> None:
     ]
     if waiting:
         which = waiting[0] if len(waiting) == 1 else f"{len(waiting)} runs"
-        rest = "" if len(waiting) == 1 else " # and so for each"
+        rest = "" if len(waiting) == 1 else " # the same for each"
         say(f"the energy of {which} is not computed yet", f"run: {again} show {waiting[-1]}{rest}")

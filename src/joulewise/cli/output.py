@@ -1,13 +1,8 @@
-"""What every verb that shows a result has in common: ``--json``, and where things are printed.
+"""What verbs print and write: results, JSON, and messages on stderr.
 
-Lines to stderr: wrapped in a terminal, whole for whatever else reads them.
-
-A command that is measured keeps its exit status whatever becomes of stderr. Its reader may leave
-(``2>&1 | head -1``), the disk behind it may be full, or nobody may read it at all.
-
-A name that several runs have.
-
-The bar that is shown while the index of a large store is made.
+Messages are wrapped on a terminal, and whole lines otherwise. A measured command keeps its exit
+status whatever happens to stderr: its reader may leave (``2>&1 | head -1``), the disk behind it may
+be full, or nobody may read it.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ import re
 import select
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -29,11 +24,16 @@ import click
 from joulewise.store.index.progress import Advance
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.console import Console
+
+    from joulewise.data.sweeps import Sweep
+    from joulewise.metrics.boundary import View
+    from joulewise.metrics.result import SweepResult
 
 STDOUT = "-"
 SIM_COMMAND = "JOULEWISE_SIM_COMMAND"
-"""In the environment of a command of ``joulewise sim``: how that was started, up to the command."""
+"""Variable in the environment of commands of ``joulewise sim``: the simulation's command line."""
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -43,12 +43,15 @@ def json_option(command: _Command) -> _Command:
         "--json",
         "json_path",
         metavar="PATH",
-        help="Also write the result here as JSON; - is stdout, and then nothing else is shown.",
+        help="Also write the result as JSON to PATH; - writes it to stdout and shows nothing else.",
     )(command)
 
 
 def form_option(of: str) -> Callable[[_Command], _Command]:
-    """``--format``, as ``form``: text, or one of :data:`joulewise.report.tables.FORMS`."""
+    """``--format``, as ``form``: text, or one of :data:`joulewise.report.tables.FORMS`.
+
+    ``of`` is the help text.
+    """
     return click.option(
         "--format",
         "form",
@@ -73,9 +76,9 @@ def write_json(result: dict[str, Any], path: str) -> None:
 
 
 def pass_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The store as the first argument; ``--store`` may stand after the verb, too."""
+    """Pass the store as the first argument; ``--store`` may also follow the verb."""
 
-    def given(ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
+    def set_store(ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
         if value is not None:
             ctx.obj = value
 
@@ -84,14 +87,14 @@ def pass_store(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path),
         metavar="DIR",
         expose_value=False,
-        callback=given,
-        help="The folder with the runs.",
+        callback=set_store,
+        help="Folder of the runs.",
     )
     return option(click.pass_obj(command))
 
 
 def program(store: Path) -> str:
-    """How the next command finds the same store."""
+    """``joulewise``, with ``--store`` where the next command needs it to find the same store."""
     from joulewise.store.runs import default_store
 
     known = store == default_store()
@@ -99,18 +102,15 @@ def program(store: Path) -> str:
 
 
 def in_simulation(command_line: str) -> str:
-    """The command line with the simulation that this process runs in, without which it has no GPU.
-
-    The same text where there is no simulation.
-    """
+    """The command line within the simulation that this process runs in, if there is one."""
     sim = os.environ.get(SIM_COMMAND) if "JOULEWISE_SIM" in os.environ else None
     return f"{sim} {command_line}" if sim else command_line
 
 
 def console(*, stderr: bool = False) -> Console:
-    """For a verb's own result; what does not fit a terminal's encoding is replaced.
+    """A console for a verb's result; characters that its encoding lacks are replaced.
 
-    It goes to ``stderr`` where stdout is a command's.
+    On ``stderr`` where stdout belongs to the command.
     """
     from joulewise.report.terminal.layout import Screen
 
@@ -120,27 +120,24 @@ def console(*, stderr: bool = False) -> Console:
     return Screen(stream)
 
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
-_WHO: Final = "joulewise: "
-_WIDTH: Final = 80  # of a terminal that does not tell
-# How long a full pipe is waited for at the end. Chosen: a reader on a loaded machine reads within a
-# second; twice as long delays our end by as much where nobody reads.
-_PATIENCE_S: Final = 5.0
+_PREFIX: Final = "joulewise: "
+_DEFAULT_COLUMNS: Final = 80  # of a terminal that does not report its width
+# How long to wait for a full pipe at the end. Chosen: a reader on a loaded machine reads within a
+# second; doubled, joulewise ends 5 s later where nobody reads.
+_FLUSH_S: Final = 5.0
 # A pipe that is ready takes this much without blocking (POSIX).
 _CHUNK_B: Final = getattr(select, "PIPE_BUF", 512)
 
 
-# How repr writes a byte that is no UTF-8, in names that messages quote.
+# How repr() writes a byte that is not UTF-8, in names that messages quote.
 _SURROGATE: Final = re.compile(r"\\u(dc[89a-f][0-9a-f])")
 
 
 class LenientStderr(io.RawIOBase):
-    """Writes to a descriptor as far as it can, and raises nothing.
+    """Writes to a descriptor without blocking, and raises nothing.
 
-    What a full pipe does not take yet is kept and written later, so that no command waits for its
-    reader. What a lost reader or a full disk does not take is dropped.
+    What a full pipe does not accept yet is written later, so that no command waits for its reader.
+    What a lost reader or a full disk does not accept is dropped.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -150,17 +147,17 @@ class LenientStderr(io.RawIOBase):
         self._poller.register(descriptor, select.POLLOUT)
 
     def write(self, data: ReadableBuffer) -> int:
-        """Write what can be written at once; always the length of ``data``."""
+        """Write what can be written at once; returns the length of ``data`` in any case."""
         length = memoryview(data).nbytes
         self._rest += data
         while self._rest and self._poller.poll(0) and self._write_chunk():
             pass
         return length
 
-    def finish(self, patience_s: float = _PATIENCE_S) -> None:
-        """Write the rest, and give it up when the reader has taken nothing for ``patience_s``.
+    def finish(self, patience_s: float = _FLUSH_S) -> None:
+        """Write the rest; give up when the reader has read nothing for ``patience_s``.
 
-        A terminal is waited for without limit: whoever stopped it with Ctrl-S reads on later.
+        A terminal has no limit: whoever stopped it with Ctrl-S reads on later.
         """
         limit_ms = None if self._rest and self.isatty() else patience_s * 1e3
         while self._rest and self._poller.poll(limit_ms) and self._write_chunk():
@@ -168,7 +165,7 @@ class LenientStderr(io.RawIOBase):
         self._rest.clear()
 
     def _write_chunk(self) -> bool:
-        """Whether some of the rest is gone: written, or dropped as nobody will ever take it."""
+        """Write a chunk; whether any was written, or dropped because nobody will ever read it."""
         try:
             del self._rest[: os.write(self._descriptor, self._rest[:_CHUNK_B])]
         except BlockingIOError:
@@ -189,7 +186,7 @@ class LenientStderr(io.RawIOBase):
 
 @contextmanager
 def lenient_stderr() -> Iterator[None]:
-    """Within it, no write to ``sys.stderr`` raises, and none waits for ever."""
+    """Within it, no write to ``sys.stderr`` raises or blocks for ever."""
     try:
         descriptor = sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):  # closed, or no file of the system
@@ -210,40 +207,40 @@ def lenient_stderr() -> Iterator[None]:
 
 
 def say(line: str, hint: str = "") -> None:
-    """If nobody is there any more, whoever says it goes on all the same."""
+    """Write a message and an optional hint to stderr; errors of writing are ignored."""
     if sys.stderr is None:
         return
     from joulewise.formatting import fitting, hanging, shell_bytes
 
-    line, hint = (shell_bytes(_SURROGATE.sub(_decode, text)) for text in (line, hint))
+    line, hint = (shell_bytes(_SURROGATE.sub(_decode_surrogate, text)) for text in (line, hint))
     with suppress(OSError, ValueError):
-        columns = _columns() if sys.stderr.isatty() else None
-        said = hanging(fitting(line, sys.stderr.encoding), _WHO, columns)
+        columns = _terminal_columns() if sys.stderr.isatty() else None
+        text = hanging(fitting(line, sys.stderr.encoding), _PREFIX, columns)
         if hint:
-            said += hanging(fitting(hint, sys.stderr.encoding), "  ", columns)
-        sys.stderr.write(said)
+            text += hanging(fitting(hint, sys.stderr.encoding), "  ", columns)
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 
-def _decode(escaped: re.Match[str]) -> str:
+def _decode_surrogate(escaped: re.Match[str]) -> str:
     return chr(int(escaped[1], 16))
 
 
-def _columns() -> int:
-    return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
+def _terminal_columns() -> int:
+    return os.get_terminal_size(sys.stderr.fileno()).columns or _DEFAULT_COLUMNS
 
 
 def say_if_newest(which: str, alike: int) -> None:
-    """Where ``which`` named so many runs, and the newest was taken."""
+    """Say that ``which`` is the name of several runs, of which the newest was taken."""
     from joulewise.formatting import plain
 
     if alike > 1:
-        say(f"{alike} runs are named {plain(which)}: this is the newest")
+        say(f"{alike} runs are named {plain(which)}; this is the newest")
 
 
 @contextmanager
 def show_index_progress(total: int) -> Iterator[Advance]:
-    """On stderr, at a terminal only, and gone when it is done."""
+    """Show a progress bar while a store is indexed; on a terminal only, and removed at the end."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _count: None
         return
@@ -253,3 +250,49 @@ def show_index_progress(total: int) -> Iterator[Advance]:
     with Progress(*columns, console=console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda count: progress.advance(task, count)
+
+
+def restore_leftovers() -> None:
+    """Put back settings that a killed joulewise left changed, before a verb runs.
+
+    It never keeps the verb from running: what fails here is for ``joulewise restore`` to report.
+    """
+    from joulewise.process.state_dir import has_leftover, state_folders
+
+    with suppress(Exception):
+        for folder in state_folders(os.environ):
+            if has_leftover(folder):
+                for line in _restore_leftovers_in(folder):
+                    say(line)
+
+
+def _restore_leftovers_in(state: Path) -> Iterator[str]:
+    from joulewise.control.deadline_device import every_device
+    from joulewise.control.messages import open_log
+    from joulewise.control.restore import recover
+    from joulewise.control.status import Keeper, standing
+    from joulewise.process.state_dir import may_put_back
+    from joulewise.report.views.leases import left, restore_command, sentence
+
+    if not may_put_back(state):
+        for setting in standing(state):
+            if setting.keeper is Keeper.NOBODY:
+                yield f"{left(setting)}; run: {restore_command(state)}"
+        return
+    report = recover(state, lambda: every_device(os.environ), open_log(state, "next command"))
+    yield from filter(None, (sentence(restored, state) for restored in report.undone))
+
+
+def evaluate_sweep(sweep: Sweep, by: Sequence[str], view: View) -> tuple[SweepResult, View]:
+    """The result by these metrics, and its view: the node's where no GPU was in use."""
+    from dataclasses import replace
+
+    from joulewise.metrics.boundary import boundary_read
+    from joulewise.metrics.evaluate import evaluate
+    from joulewise.metrics.metric import parse
+
+    boundary = boundary_read(view.boundary, sweep)
+    if boundary != view.boundary:
+        say("no GPU was in use: the energy is that of the node, as far as CPU and memory were read")
+        view = replace(view, boundary=boundary)
+    return evaluate(sweep, [parse(text) for text in by], view), view

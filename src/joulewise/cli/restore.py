@@ -1,4 +1,4 @@
-"""``joulewise restore``: puts back what an earlier joulewise left set."""
+"""``joulewise restore``: puts back settings that a killed joulewise left changed."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ Examples:
   joulewise restore
   joulewise restore --epilog   # in a scheduler's epilog, as root
 """
-_PATIENCE_S = 10.0
+_WAIT_S = 10.0  # chosen, for guardians that are restoring; doubled, a hung one is waited for longer
 
 
 @click.command(epilog=EPILOG)
 @click.option(
     "--epilog",
     is_flag=True,
-    help="For the end of a scheduler's job: quiet unless something was done. That it is installed "
-    "is noted, and from then on knobs may be turned in jobs on this node.",
+    help="Run from a scheduler's epilog: print nothing unless something was done, and note that "
+    "it is installed, so that settings can be changed in jobs on this node.",
 )
 @json_option
 def command(json_path: str | None, *, epilog: bool) -> None:
-    """Put back power limits and clocks that a killed joulewise left set.
+    """Put back power limits and clocks that a killed joulewise left changed.
 
-    What a living process holds stays: that goes back by itself when it ends. The exit status is 0
+    Settings that a running process holds stay: they are put back when it ends. The exit status is 0
     if nothing is left, and 125 if something could not be put back.
     """
-    from joulewise.control.journal import untrusted
+    from joulewise.control.journal import list_untrusted
     from joulewise.control.restore import Recovered
-    from joulewise.control.status import Keeper, settled, standing
+    from joulewise.control.status import Keeper, await_restored, standing
     from joulewise.process.state_dir import may_put_back, state_folder, state_folders
 
     state = state_folder(os.environ)
     if epilog:
-        _leave_stamp(state)
-    is_settled = settled(state, _PATIENCE_S)
+        _note_epilog(state)
+    is_restored = await_restored(state, _WAIT_S)
     recovered = _recover(state)
     held = [each for each in standing(state) if each.keeper in {Keeper.HOLDER, Keeper.GUARDIAN}]
     not_ours = {
@@ -55,37 +55,37 @@ def command(json_path: str | None, *, epilog: bool) -> None:
         for each in standing(folder)
         if each.keeper is Keeper.NOBODY
     }
-    distrusted = untrusted(state) if may_put_back(state) else []
-    if json_path != STDOUT and (recovered != Recovered() or not (epilog or distrusted)):
+    untrusted_paths = list_untrusted(state) if may_put_back(state) else []
+    if json_path != STDOUT and (recovered != Recovered() or not (epilog or untrusted_paths)):
         from joulewise.report.terminal.leases import draw_restored
 
         draw_restored(recovered, held, list(not_ours), console())
     if json_path:  # last: where it cannot be written, what was done is told all the same
         write_json(_as_json(recovered, held, list(not_ours)), json_path)
     if recovered.failed:
-        raise _failure(recovered)
+        raise _restore_error(recovered)
     if recovered.unread:
         raise JoulewiseError(
-            f"a journal in {state} is damaged: what it told of may still be set",
-            "compare the limits of `nvidia-smi -q -d POWER,CLOCK` with what they should be",
+            f"a journal in {state} is damaged: its settings may still be changed",
+            "compare the output of `nvidia-smi -q -d POWER,CLOCK` with the values you expect",
         )
     if recovered.unclaimed:
         raise JoulewiseError(
-            f"another process keeps {', '.join(map(str, recovered.unclaimed))} to itself",
-            "what it tells of is still set: run this again when that process has ended",
+            f"another process has locked {', '.join(map(str, recovered.unclaimed))}",
+            "its settings are still changed: run this again when that process has ended",
         )
-    if not is_settled:
+    if not is_restored:
         raise DeviceError(
-            f"a guardian has not put everything back within {_PATIENCE_S:g} s of its holder's end",
-            "see what `joulewise doctor` says of the device, then run this again",
+            f"a guardian has not put everything back within {_WAIT_S:g} s of its holder's end",
+            "run `joulewise doctor` to see why, then run this again",
         )
     if not_ours:
-        raise _not_ours(next(iter(not_ours.values())))
-    if distrusted:
-        raise _not_trusted(distrusted[0])
+        raise _not_permitted_error(next(iter(not_ours.values())))
+    if untrusted_paths:
+        raise _untrusted_error(untrusted_paths[0])
 
 
-def _leave_stamp(state: Path) -> None:
+def _note_epilog(state: Path) -> None:
     from joulewise.control.permissions import EPILOG as STAMP
     from joulewise.process.state_dir import made
 
@@ -93,7 +93,7 @@ def _leave_stamp(state: Path) -> None:
         (made(state) / STAMP).touch()
     except OSError as error:
         raise PermissionDeniedError(
-            f"cannot write in {state}: {error.strerror}", "have the epilog run as root"
+            f"cannot write to {state}: {error.strerror}", "run the epilog as root"
         ) from None
 
 
@@ -108,26 +108,26 @@ def _recover(state: Path) -> Recovered:
     return recover(state, lambda: every_device(os.environ), open_log(state, "restore"))
 
 
-def _not_ours(state: Path) -> PermissionDeniedError:
+def _not_permitted_error(state: Path) -> PermissionDeniedError:
     from joulewise.report.views.leases import restore_command
 
-    what = f"what is left set is noted in {state}, and only root may put it back"
-    return PermissionDeniedError(what, f"run: {restore_command(state)}")
+    message = f"only root can put back the settings in the journals of {state}"
+    return PermissionDeniedError(message, f"run: {restore_command(state)}")
 
 
-def _not_trusted(path: Path) -> PermissionDeniedError:
+def _untrusted_error(path: Path) -> PermissionDeniedError:
     from joulewise.control.messages import user
 
-    what = f"{path} may be anybody's work: it is not undone, and what it tells of may still be set"
+    message = f"{path} is not used, as another user may have written it: settings may be changed"
     owner = user(path.lstat().st_uid)
-    return PermissionDeniedError(what, f"have user {owner} run `joulewise restore`, or remove it")
+    return PermissionDeniedError(message, f"let user {owner} run `joulewise restore`, or delete it")
 
 
-def _failure(recovered: Recovered) -> DeviceError:
+def _restore_error(recovered: Recovered) -> DeviceError:
     from joulewise.control.messages import said
 
-    what = "; ".join(said(each.outcome) for each in recovered.failed)
-    return DeviceError(what, "see what `joulewise doctor` says of it, then run this again")
+    message = "; ".join(said(one.outcome) for one in recovered.failed)
+    return DeviceError(message, "run `joulewise doctor` to see why, then run this again")
 
 
 def _as_json(

@@ -1,4 +1,4 @@
-"""``joulewise rm``: runs that are no longer needed."""
+"""``joulewise rm``: deletes runs."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ _FILES = {MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE, RESERVE}
 
 
 @click.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 @click.argument("which", nargs=-1, required=True, metavar="RUN...")
 @pass_store
 def command(store: Path, which: tuple[str, ...], *, yes: bool) -> None:
-    """Delete runs for good.
+    """Delete runs permanently.
 
     RUN is an id, the beginning of one, a name, or `last`. A run that is being recorded is not
-    deleted, nor is anything that is no run.
+    deleted, nor is a folder that is not a run.
     """
     from joulewise.store.runs import find, remove
 
     runs = list(dict.fromkeys(find(store, one) for one in which))
-    for run in runs:  # all or none: what cannot go is said before anything is gone
-        _check(run)
+    for run in runs:  # all or none: every run is checked before the first is deleted
+        _check_deletable(run)
     names = ", ".join(run.name for run in runs)
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"nobody to ask whether to delete {names}", "add --yes")
-        click.confirm(f"Delete {names} for good?", abort=True, err=True)
+            raise UsageError(f"deleting {names} needs a confirmation", "add --yes")
+        click.confirm(f"Delete {names} permanently?", abort=True, err=True)
     for run in runs:
         remove(run)
     click.echo(f"deleted {names}", err=True)
 
 
-def _check(run: Path) -> None:
-    """Refuse what is being recorded, a link, and what only has a file of the same name."""
+def _check_deletable(run: Path) -> None:
+    """Raise where a folder is being recorded, is a link, or is not a run."""
     from joulewise.store.manifest import read_manifest
     from joulewise.store.runs import RECORDING, check_is_no_link, status
 
@@ -51,9 +51,9 @@ def _check(run: Path) -> None:
         foreign = sorted(path.name for path in run.iterdir() if path.name not in _FILES)
         if foreign:
             raise UsageError(
-                f"{run} is no run, or a damaged one: {error.message}, and it holds {foreign[0]}",
-                "delete it yourself if it can go: rm -r",
+                f"{run} is not a run, or damaged: {error.message}, and it contains {foreign[0]}",
+                "if it can be deleted, use rm -r",
             ) from None
         return
     if status(manifest) == RECORDING:
-        raise UsageError(f"{run.name} is being recorded", "end its command first")
+        raise UsageError(f"{run.name} is being recorded", "wait until its command has ended")

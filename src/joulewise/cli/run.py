@@ -1,4 +1,4 @@
-"""``joulewise run``: what a command takes in joules."""
+"""``joulewise run``: measures the energy of a command."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.options import POSITIVE, Number, Whole, numbers, positive
+from joulewise.cli.options import (
+    Number,
+    Whole,
+    carbon_option,
+    cpu_tdp_option,
+    gpu_indices,
+    number_option,
+    positive,
+    price_option,
+)
 from joulewise.cli.output import STDOUT, pass_store, program, say
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request, check_words
-from joulewise.session.settings import Settings, Turned, turn
+from joulewise.session.request import MAX_RATE_HZ, MIN_RATE_HZ, Ready, Request, check_names
+from joulewise.session.settings import AppliedSettings, Settings, turn
 from joulewise.store.files import is_folder, path_exists
 
 if TYPE_CHECKING:
@@ -31,33 +40,38 @@ Examples:
   joulewise run --power-limit 70% -- python train.py
   joulewise run --pid 4711
 """
-_NOT_HERE = (
-    "only Linux ends the command at once when joulewise is killed (here the recorder does, a "
-    "moment later), and shares a recorder within a group"
+_REQUEST_OPTIONS = (
+    *("rate_hz", "tags", "budgets", "gco2_per_kwh", "price_per_kwh", "epochs", "baseline_s"),
+    "cpu_tdp_w",
+)
+_SETTING_OPTIONS = ("power_limit", "sm_clock_mhz", "mem_clock_mhz", "cpu_limit_w", "force")
+_NOT_LINUX = (
+    "not on Linux: if joulewise is killed, the command ends a moment later, and the commands of a "
+    "group do not share a recorder"
 )
 
 
 @click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
-@click.option(
+@number_option(
     "--rate",
     "rate_hz",
-    type=Number(min=LOWEST_HZ, max=HIGHEST_HZ, unit="Hz"),
+    Number(min=MIN_RATE_HZ, max=MAX_RATE_HZ, unit="Hz"),
     metavar="HZ",
-    help="How often power and counters are read. "
-    "[default: 10; 20 / GPUs, but at least 2.5, where drivers keep samples of their own]",
+    help="Read power and counters this often. [default: 10; where drivers keep samples of their "
+    "own, 20 divided by the number of GPUs, but at least 2.5]",
 )
-@click.option("--name", metavar="NAME", help="A name to find the run by.")
+@click.option("--name", metavar="NAME", help="Name the run.")
 @click.option(
     "--tag",
     "tags",
     multiple=True,
     metavar="WORD",
-    help="A word to filter runs by; may be repeated.",
+    help="Add a word to filter runs by; may be repeated.",
 )
 @click.option(
     "--group",
     metavar="ID",
-    help="Runs that belong together; those at the same time on a node share a recorder. "
+    help="Group runs that belong together; those at the same time on a node share a recorder. "
     "[default: the scheduler's job id (under Slurm with the step)]",
 )
 @click.option("--no-hooks", is_flag=True, help="Do not mark epochs and steps of Python programs.")
@@ -66,75 +80,70 @@ _NOT_HERE = (
     "budgets",
     multiple=True,
     metavar="AMOUNT[:stop]",
-    help="Warn beyond 2kWh, 30min or 500gCO2; with :stop, end the command. May be repeated.",
+    help="Warn when the run exceeds an energy, time or carbon, such as 2kWh, 30min or 500gCO2; "
+    "with :stop, end the command. May be repeated.",
 )
-@click.option("--gco2-per-kwh", type=POSITIVE, metavar="G", help="What the grid emits.")
-@click.option("--price-per-kwh", type=POSITIVE, metavar="PRICE", help="What energy costs.")
-@click.option(
+@carbon_option("Grams of CO2 that the grid emits per kWh; adds the carbon to the result.")
+@price_option("Price of a kWh, in any currency; adds the cost to the result.")
+@number_option(
     "--epochs",
-    type=Whole(min=1),
-    metavar="N",
-    help="How many there will be, where the program does not tell.",
+    Whole(min=1),
+    help="Number of epochs, for the forecast. [default: as the program announces]",
 )
-@click.option(
+@number_option(
     "--baseline",
     "baseline_s",
-    type=Number(min=0, max=3600, unit="s"),
-    default=0.0,
+    Number(min=0, max=3600, unit="s"),
     metavar="SECONDS",
-    help="Measure so long before the command starts, to tell idle power from its own.",
+    default=0.0,
+    show_default=False,
+    help="Measure idle power for this long before the command starts. [default: 0]",
 )
-@click.option(
-    "--cpu-tdp",
-    "cpu_tdp_w",
-    type=positive("W"),
-    metavar="WATTS",
-    help="The CPU's TDP, where its power must be modelled.",
-)
+@cpu_tdp_option
 @click.option(
     "--power-limit",
     metavar="WATTS|PERCENT%",
-    help="Hold this limit for the time of the run, or this share of each GPU's default.",
+    help="Set the power limit of the GPUs for the run, in watts or percent of the default.",
 )
-@click.option(
+@number_option(
     "--sm-clock",
     "sm_clock_mhz",
-    type=positive("MHz"),
+    positive("MHz"),
     metavar="MHZ",
-    help="Lock the SM clock meanwhile.",
+    help="Lock the SM clock of the GPUs for the run.",
 )
-@click.option(
+@number_option(
     "--mem-clock",
     "mem_clock_mhz",
-    type=positive("MHz"),
+    positive("MHz"),
     metavar="MHZ",
-    help="Lock the memory clock meanwhile.",
+    help="Lock the memory clock of the GPUs for the run.",
 )
-@click.option(
+@number_option(
     "--cpu-limit",
     "cpu_limit_w",
-    type=positive("W"),
+    positive("W"),
     metavar="WATTS",
-    help="Hold this power limit of each CPU package meanwhile.",
+    help="Set the power limit of each CPU package for the run.",
 )
 @click.option(
     "--gpu",
     "gpus",
     metavar="N,N...",
-    help="Set these GPUs only, by their numbers in NVML. [default: those that CMD sees]",
+    help="Set only the GPUs with these NVML indices. [default: those that CMD can see]",
 )
-@click.option("--force", is_flag=True, help="Set them also while others use them.")
+@click.option("--force", is_flag=True, help="Set GPUs even while other users use them.")
 @click.option(
     "--json",
     "json_path",
     metavar="PATH",
-    help="Also write the result here as JSON; - (stdout) only with --pid, as it is CMD's else.",
+    help="Also write the result as JSON to PATH; - (stdout) only with --pid, as CMD uses stdout.",
 )
-@click.option(
+@number_option(
     "--pid",
-    type=Whole(min=1),
+    Whole(min=1),
     metavar="PID",
-    help="Measure this process until it ends, instead of a command; Ctrl-C stops measuring.",
+    help="Measure a running process until it ends, instead of CMD; Ctrl-C stops measuring.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
 @pass_store
@@ -142,59 +151,38 @@ def command(
     store: Path,
     *,
     command: tuple[str, ...],
-    rate_hz: float | None,
-    name: str | None,
-    tags: tuple[str, ...],
-    group: str | None,
-    no_hooks: bool,
-    budgets: tuple[str, ...],
-    gco2_per_kwh: float | None,
-    price_per_kwh: float | None,
-    epochs: int | None,
-    baseline_s: float,
-    cpu_tdp_w: float | None,
-    power_limit: str | None,
-    sm_clock_mhz: float | None,
-    mem_clock_mhz: float | None,
-    cpu_limit_w: float | None,
-    gpus: str | None,
-    force: bool,
-    json_path: str | None,
     pid: int | None,
+    json_path: str | None,
+    **given: Any,
 ) -> int:
-    """Run CMD and tell what it took in joules.
+    """Run CMD and measure its energy.
 
-    CMD keeps its input, output, signals and exit status. Python programs get their epochs and
-    steps marked with no change to them (Keras, PyTorch, Lightning, Hugging Face).
+    CMD keeps its input, output, signals and exit status. Epochs and steps of Python programs are
+    marked without changing them (Keras, PyTorch, Lightning, Hugging Face).
     """
-    _check(command, pid, json_path)
-    check_words(name, tags)
+    _check_request(command, pid, json_path)
+    check_names(given["name"], given["tags"])
     from joulewise.session.budget import parse_budget
     from joulewise.session.group import job_id
 
     request = Request(
-        rate_hz=rate_hz,
-        name=name or "",
-        tags=tags,
-        group=job_id(os.environ) if group is None else group,
-        budgets=budgets,
-        gco2_per_kwh=gco2_per_kwh,
-        price_per_kwh=price_per_kwh,
-        epochs=epochs,
-        baseline_s=baseline_s,
-        cpu_tdp_w=cpu_tdp_w,
-        hooks=not no_hooks,
+        name=given["name"] or "",
+        group=job_id(os.environ) if given["group"] is None else given["group"],
+        hooks=not given["no_hooks"],
+        **{name: given[name] for name in _REQUEST_OPTIONS},
     )
-    limits = [parse_budget(budget, gco2_per_kwh) for budget in budgets]
-    settings = Settings(power_limit, sm_clock_mhz, mem_clock_mhz, cpu_limit_w, numbers(gpus), force)
-    with closing(_turned(settings)) as turned:
-        request = replace(request, settings=turned.as_json())
-        outcome = _measure(command, pid, store, request, limits, turned=turned)
+    parsed_budgets = [parse_budget(text, request.gco2_per_kwh) for text in request.budgets]
+    settings = Settings(
+        gpus=gpu_indices(given["gpus"]), **{name: given[name] for name in _SETTING_OPTIONS}
+    )
+    with closing(_apply_settings(settings)) as applied:
+        request = replace(request, settings=applied.as_json())
+        outcome = _measure(command, pid, store, request, parsed_budgets, applied=applied)
     try:
-        _tell(outcome, json_path, request, program(store))
-    except Exception as error:  # noqa: BLE001  # the command has ended as it did, and so do we
+        _show_result(outcome, json_path, request, program(store))
+    except Exception as error:  # noqa: BLE001  # the exit status is the command's in any case
         say(f"the result cannot be shown: {type(error).__name__}: {error}")
-    return outcome.exit_status or (JoulewiseError.exit_status if turned.unrestored else 0)
+    return outcome.exit_status or (JoulewiseError.exit_status if applied.unrestored else 0)
 
 
 def _measure(
@@ -202,62 +190,64 @@ def _measure(
     pid: int | None,
     store: Path,
     request: Request,
-    limits: Sequence[Budget],
+    parsed_budgets: Sequence[Budget],
     *,
-    turned: Turned,
+    applied: AppliedSettings,
 ) -> CommandOutcome:
-    from joulewise.session.run import Voice, run
+    from joulewise.session.run import RunCallbacks, run
 
-    voice = Voice(_opening, say, turned)
+    voice = RunCallbacks(_show_opening, say, applied)
     if pid is None:
-        return run(command, store, request, limits, voice)
-    from joulewise.session.attach import attach
+        return run(command, store, request, parsed_budgets, voice)
+    from joulewise.session.attached_process import attach
 
-    return attach(pid, store, request, limits, voice)
+    return attach(pid, store, request, parsed_budgets, voice)
 
 
-def _turned(settings: Settings) -> Turned:
+def _apply_settings(settings: Settings) -> AppliedSettings:
     if settings.is_nothing:
-        return Turned((), say)
-    turned = turn(settings, os.environ, say)
-    for line in (*turned.said(), *turned.notes):
+        return AppliedSettings((), say)
+    applied = turn(settings, os.environ, say)
+    for line in (*applied.describe(), *applied.notes):
         say(line)
-    return turned
+    return applied
 
 
-def _check(command: tuple[str, ...], pid: int | None, json_path: str | None) -> None:
-    """What can be wrong with the request, before anything starts."""
+def _check_request(command: tuple[str, ...], pid: int | None, json_path: str | None) -> None:
+    """Raise where the request is wrong, before anything starts."""
     try:
-        import fcntl  # noqa: F401  # what has it has signals and sockets as we need them
+        import fcntl  # noqa: F401  # a system that has it also has the signals and sockets we need
     except ImportError:
         raise UsageError(
-            "run does not work on this system", "use Linux or macOS; on Windows, WSL"
+            "`run` does not work on this system", "use Linux, macOS, or WSL on Windows"
         ) from None
     if pid is None and not command:
-        raise UsageError("no command to run", "put it after --, as in: -- python train.py")
+        raise UsageError("no command to run", "write it after --, as in: -- python train.py")
     if pid is not None and command:
-        raise UsageError("both a command and --pid", "give the one or the other")
+        raise UsageError("a command and --pid cannot be combined", "leave out one of them")
     if json_path == STDOUT and pid is None:
         raise UsageError("stdout belongs to the command", "give --json a file")
-    if json_path and json_path != STDOUT and not _writable(Path(json_path)):
-        raise UsageError(f"cannot write {json_path}", "give --json a file in a folder of yours")
+    if json_path and json_path != STDOUT and not _is_writable(Path(json_path)):
+        raise UsageError(f"cannot write {json_path}", "give --json a file that you can write to")
 
 
-def _writable(path: Path) -> bool:
-    """Of a name that no file can have, the folder is looked at: the run tells what failed."""
+def _is_writable(path: Path) -> bool:
+    """Whether the file, or its folder where it does not exist, is writable."""
     return not is_folder(path) and os.access(path if path_exists(path) else path.parent, os.W_OK)
 
 
-def _opening(ready: Ready) -> None:
+def _show_opening(ready: Ready) -> None:
     from joulewise.process import linux
     from joulewise.report.terminal.opening import opening
 
     if not linux.HERE:
-        say(_NOT_HERE)
+        say(_NOT_LINUX)
     say(opening(ready))
 
 
-def _tell(outcome: CommandOutcome, json_path: str | None, request: Request, again: str) -> None:
+def _show_result(
+    outcome: CommandOutcome, json_path: str | None, request: Request, again: str
+) -> None:
     if outcome.result is None and outcome.run:
         say(f"{outcome.remark}; see: {again} show {outcome.run.name}")
     elif outcome.remark:
@@ -279,7 +269,7 @@ def _tell(outcome: CommandOutcome, json_path: str | None, request: Request, agai
 
             rates = PriceAndCarbon(request.price_per_kwh, request.gco2_per_kwh)
             if sys.stderr.isatty() and outcome.result.state == "stopped":
-                sys.stderr.write("\n")  # after the ^C that stands there
+                sys.stderr.write("\n")  # after the ^C that the terminal shows
             draw(outcome.result, console(stderr=True), rates=rates, program=again)
 
 

@@ -1,4 +1,4 @@
-"""``joulewise show``: what a stored run came to."""
+"""``joulewise show``: shows the result of a stored run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulewise.cli.options import Number
+from joulewise.cli.options import Number, carbon_option, price_option
 from joulewise.cli.output import (
     STDOUT,
     console,
@@ -27,19 +27,11 @@ if TYPE_CHECKING:
 @click.option(
     "--errors",
     is_flag=True,
-    help="Show both parts of each error in place of watts, and how often sensors update.",
+    help="Show both parts of each error instead of watts, and how often sensors update.",
 )
-@click.option(
-    "--price-per-kwh",
-    type=Number(min=0),
-    metavar="MONEY",
-    help="Also show the cost. [default: as given to run]",
-)
-@click.option(
-    "--gco2-per-kwh",
-    type=Number(min=0),
-    metavar="GRAMS",
-    help="Also show the carbon. [default: as given to run]",
+@price_option("Price of a kWh; adds the cost. [default: as given to run]", Number(min=0))
+@carbon_option(
+    "Grams of CO2 per kWh of the grid; adds the carbon. [default: as given to run]", Number(min=0)
 )
 @json_option
 @click.argument("which", metavar="RUN|GROUP")
@@ -53,11 +45,11 @@ def command(
     gco2_per_kwh: float | None,
     json_path: str | None,
 ) -> None:
-    """Show a run's energy on every device, its spans, and what a reader must know.
+    """Show a run's energy by device, its spans and its warnings.
 
-    RUN is an id, the beginning of one, a name, or `last`, the newest run, also after a sweep (of
-    which `report last` is a page). One that is being recorded is shown up to now. A GROUP is shown
-    as the sum of its runs, each device once.
+    RUN is an id, the beginning of one, a name, or `last` for the newest run (after a sweep, that is
+    the last run of the sweep). A run that is being recorded is shown so far. A GROUP is shown as
+    the sum of its runs, with each device counted once.
     """
     from joulewise.data.contract import as_json
 
@@ -88,13 +80,13 @@ def _result(store: Path, which: str) -> RunResult:
 
 
 def _say_if_of_sweep(store: Path, run: Path) -> None:
-    """`report last` is then the sweep, and `show last` its last run."""
+    """Say that `last` is one run of the newest sweep, and how to see the sweep."""
     from joulewise.report.resolve import sweep_of_last_run
     from joulewise.sweep.stored_sweeps import load
 
     if found := sweep_of_last_run(store, run):
         sweep = load(found.folder, has_trials=False)
         say(
-            f"the newest run; it is one of the newest sweep, {sweep.name or sweep.id}",
-            f"run: {program(store)} choose {sweep.id} # all of the sweep",
+            f"this run is one of the newest sweep, {sweep.name or sweep.id}",
+            f"run: {program(store)} choose {sweep.id} # the whole sweep",
         )

@@ -1,4 +1,4 @@
-"""``joulewise sim``: any NVML client, on simulated GPUs."""
+"""``joulewise sim``: runs a command on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from joulewise.cli.options import Whole
+from joulewise.cli.options import Whole, number_option
 from joulewise.cli.output import SIM_COMMAND
 from joulewise.simulate.boards import BOARDS
 from joulewise.simulate.workloads import WORKLOADS
@@ -35,97 +36,76 @@ Examples:
     "gpus",
     metavar="GPUS",
     required=True,
-    help="Which GPUs: v100, v100x8, or a mix such as v100x2,rtx6000.",
+    help="Simulate these GPUs: v100, v100x8, or a mix such as v100x2,rtx6000.",
 )
-@click.option("--workload", metavar="NAME", help="Keep every GPU busy with this from the start.")
-@click.option("--batch-size", type=Whole(min=1), metavar="N", help="The workload's batch size.")
+@click.option("--workload", metavar="NAME", help="Run this workload on every GPU from the start.")
+@number_option(
+    "--batch-size", Whole(min=1), help="Batch size of the workload. [default: the workload's own]"
+)
 @click.option(
     "--truth",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write the exact energy of each GPU here, as CSV.",
+    help="Write the exact energy of each GPU to FILE as CSV.",
 )
 @click.option(
     "--fault",
     "faults",
     multiple=True,
     metavar="SPEC",
-    help="What goes wrong and when, such as gpu0:lost@5s; may be repeated.",
+    help="Inject a fault, such as gpu0:lost@5s; may be repeated.",
 )
 @click.option(
     "--latency",
     type=click.Choice(["driver", "none"]),
     default="driver",
     show_default=True,
-    help="Whether a call takes as long as a driver's.",
+    help="Let calls take as long as those of a real driver, or no time.",
 )
-@click.option(
-    "--seed",
-    type=Whole(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Another seed is another set of boards.",
+@number_option(
+    "--seed", Whole(min=0), default=0, help="Seed of the boards' individual differences."
 )
 @click.option(
     "--persistence",
     type=click.Choice(["on", "off"]),
-    help="Whether limits and counters outlive the last client. [default: the board's]",
+    help="Keep limits and counters when the last client has left. [default: as the board does]",
 )
 @click.option(
     "--as-root",
     is_flag=True,
-    help="Let everyone set limits and clocks, as only root may otherwise.",
+    help="Let every user set limits and clocks, as root can.",
 )
 @click.option(
     "--accounting",
     is_flag=True,
-    help="Begin with accounting mode on: the driver remembers processes that have ended.",
+    help="Start with accounting mode on: the driver remembers processes that have ended.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 def command(
-    *,
-    gpus: str,
-    workload: str | None,
-    batch_size: int | None,
-    truth: Path | None,
-    faults: tuple[str, ...],
-    latency: str,
-    seed: int,
-    persistence: str | None,
-    as_root: bool,
-    accounting: bool,
-    command: tuple[str, ...],
+    *, command: tuple[str, ...], latency: str, persistence: str | None, **given: Any
 ) -> int:
-    """Run CMD on GPUs that are not there.
+    """Run CMD on simulated GPUs.
 
-    CMD and everything it starts see simulated GPUs through NVML and nvidia-smi. It keeps its
-    input, output, signals and exit status.
+    CMD and everything it starts see the GPUs through NVML and nvidia-smi. It keeps its input,
+    output, signals and exit status.
     """
     environ = {**os.environ, SIM_COMMAND: _command_line(sys.argv[1:], command)}
-    # Read when numpy is first imported: the arithmetic here is too small for threads.
+    # Read when numpy is first imported: these computations are too small for threads.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     from joulewise.simulate.realtime.launch import prepare, run
 
     plan = prepare(
-        gpus=gpus,
-        workload=workload,
-        batch_size=batch_size,
-        truth=truth,
-        faults=faults,
-        latency=latency == "driver",
-        seed=seed,
-        persistence=None if persistence is None else persistence == "on",
-        as_root=as_root,
-        accounting=accounting,
         command=command,
         environ=environ,
+        latency=latency == "driver",
+        persistence=None if persistence is None else persistence == "on",
+        **given,
     )
     return run(plan)
 
 
 def _command_line(arguments: Sequence[str], command: Sequence[str]) -> str:
-    """How this simulation is started again, to be written before a command."""
+    """The command line that starts this simulation, up to its command."""
     options = list(arguments[: len(arguments) - len(command)])
     if options[-1:] == ["--"]:
         options.pop()

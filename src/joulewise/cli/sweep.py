@@ -1,4 +1,4 @@
-"""``joulewise sweep``: the same command at many settings."""
+"""``joulewise sweep``: runs the same command at many settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.options import POSITIVE, Number, Whole, metric_options, numbers, pairs
+from joulewise.cli.options import (
+    POSITIVE,
+    Number,
+    Whole,
+    gpu_indices,
+    metric_options,
+    number_option,
+    pairs,
+    price_option,
+)
 from joulewise.cli.output import (
     STDOUT,
     in_simulation,
@@ -38,168 +47,180 @@ Examples:
   joulewise sweep --sim v100 --workload resnet50 --power-limit full
   joulewise sweep benchmarks.toml
 """
-_AS_GIVEN = (
+_SPEC_OPTIONS = (
     *("repeat", "seed", "warm_up", "cool_down", "each_gpu", "max_slowdown", "timeout_s", "on"),
     *("adaptive", "by", "boundary", "overhead_w", "pue", "rate_hz", "force", "name"),
 )
-_WITH_FILE = {"command", "new", "dry_run", "price_per_kwh"}
-_MIDDLE = "edp"
-"""Whose choice is put into a command where nobody said by what to choose."""
+_OPTIONS_WITH_FILE = {"command", "new", "dry_run", "price_per_kwh"}
+_DEFAULT_METRIC = "edp"
+"""The metric of the suggested next commands where no --by is given."""
 
-_TYPED = click.core.ParameterSource.COMMANDLINE
+_ON_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
 
 @click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--power-limit",
     metavar="WATTS",
-    help="Limits to try: 150:300:5, 150,200, 50%:100%:5% of the default, or full.",
+    help="Try these power limits: 150:300:5, 150,200, 50%:100%:5% of the default, or full.",
 )
-@click.option("--sm-clock", metavar="MHZ", help="SM clocks to lock, written the same way.")
-@click.option("--mem-clock", metavar="MHZ", help="Memory clocks to lock.")
-@click.option("--cpu-limit", metavar="WATTS", help="Power limits of the CPU packages.")
+@click.option("--sm-clock", metavar="MHZ", help="Try these SM clocks, written the same way.")
+@click.option("--mem-clock", metavar="MHZ", help="Try these memory clocks, written the same way.")
+@click.option("--cpu-limit", metavar="WATTS", help="Try these power limits of the CPU packages.")
 @click.option(
     "--set",
     "own",
     multiple=True,
     metavar="NAME=V,V...",
-    help="Values for {NAME} in the command; may be repeated.",
+    help="Try these values for {NAME} in the command; may be repeated.",
 )
 @click.option(
     "--reference",
     "references",
     multiple=True,
     metavar="NAME=V",
-    help="What to compare with. [default: the first value; of knobs, the device's own default]",
+    help="Setting to compare with. [default: the first value; of power limits and clocks, the "
+    "device's default]",
 )
-@click.option("--repeat", type=Whole(min=1), default=5, show_default=True, metavar="N")
-@click.option("--seed", type=Whole(min=0), default=0, metavar="N", help="Of the random order.")
+@number_option("--repeat", Whole(min=1), default=5, help="Run each setting N times.")
+@number_option("--seed", Whole(min=0), default=0, help="Seed of the random order.")
+@number_option("--warm-up", Whole(min=0), default=0, help="Start with N runs that do not count.")
 @click.option(
-    "--warm-up", type=Whole(min=0), default=0, metavar="N", help="Runs that do not count, first."
+    "--cool-down",
+    default="",
+    metavar="TIME|TEMP",
+    help="Wait between runs: for a time (60s), or until a temperature (50C). [default: no wait]",
 )
 @click.option(
-    "--cool-down", default="", metavar="TIME|TEMP", help="Between runs: 60s, or down to 50C."
+    "--gpu",
+    "gpus",
+    metavar="N,N...",
+    help="Set only the GPUs with these NVML indices. [default: those that CMD can see]",
 )
-@click.option("--gpu", "gpus", metavar="N,N...", help="Set these GPUs only.")
-@click.option("--each-gpu", is_flag=True, help="A run of its own on every GPU, at the same time.")
-@click.option(
+@click.option("--each-gpu", is_flag=True, help="Run on every GPU at the same time, one run each.")
+@number_option(
     "--max-slowdown",
-    type=Number(min=1),
+    Number(min=1),
     metavar="F",
-    help="Skip what must be slower than one that took over F times the reference's time.",
+    help="Skip settings that must be slower than one that took over F times the reference's time.",
 )
-@click.option(
-    "--timeout", "timeout_s", type=POSITIVE, metavar="SECONDS", help="For the command of each run."
+@number_option(
+    "--timeout",
+    "timeout_s",
+    POSITIVE,
+    metavar="SECONDS",
+    help="End the command of a run after this time. [default: never]",
 )
-@click.option("--adaptive", is_flag=True, help="Find the best with few runs, not by trying all.")
+@click.option("--adaptive", is_flag=True, help="Search for the best setting with few runs.")
 @metric_options(boundary="gpu")
-@click.option(
+@number_option(
     "--tolerance",
-    type=Number(min=0, max=50, min_open=True),
+    Number(min=0, max=50, min_open=True),
     metavar="PERCENT",
-    help="How far from the best the found setting may be, with --adaptive.",
+    help="How far the result may be from the best, in percent, with --adaptive.",
 )
-@click.option("--sim", metavar="GPU", help="On a simulated GPU, in virtual time.")
-@click.option("--workload", metavar="NAME", help="What trains there: resnet50, ...")
-@click.option("--like", metavar="RUN", help="Or what this recorded run did.")
-@click.option(
+@click.option("--sim", metavar="GPU", help="Run on a simulated GPU, in simulated time.")
+@click.option("--workload", metavar="NAME", help="Simulate this workload, such as resnet50.")
+@click.option("--like", metavar="RUN", help="Simulate the workload of this recorded run.")
+@number_option(
     "--run-noise",
-    type=Number(min=0, max=50),
+    Number(min=0, max=50),
     metavar="PERCENT",
-    help="How much simulated runs differ. [default: as measured]",
+    help="How much simulated runs differ, in percent. [default: as measured]",
 )
-@click.option("--on", default="", metavar="ray[://HEAD]", help="On a Ray cluster.")
-@click.option("--rate", "rate_hz", type=POSITIVE, metavar="HZ", help="As in joulewise run.")
-@click.option("--no-hooks", is_flag=True, help="Do not mark epochs and steps.")
-@click.option("--force", is_flag=True, help="Set GPUs also while others use them.")
-@click.option("--name", default="", metavar="NAME", help="A name to find the sweep by.")
-@click.option(
-    "--price",
-    "--price-per-kwh",
-    "price_per_kwh",
-    type=POSITIVE,
-    metavar="PRICE",
-    help="What energy costs, for --dry-run.",
+@click.option("--on", default="", metavar="ray[://HEAD]", help="Run on a Ray cluster.")
+@number_option(
+    "--rate",
+    "rate_hz",
+    POSITIVE,
+    metavar="HZ",
+    help="Read power and counters this often. [default: as in joulewise run]",
 )
-@click.option("--dry-run", is_flag=True, help="Show the plan, and what it will take.")
-@click.option("--new", is_flag=True, help="Start afresh, and do not go on with an earlier one.")
+@click.option("--no-hooks", is_flag=True, help="Do not mark epochs and steps of Python programs.")
+@click.option("--force", is_flag=True, help="Set GPUs even while other users use them.")
+@click.option("--name", default="", metavar="NAME", help="Name the sweep.")
+@price_option("Price of a kWh, in any currency; adds the cost to the plan of --dry-run.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and what it will take; run nothing.")
+@click.option("--new", is_flag=True, help="Start a new sweep instead of resuming an earlier one.")
 @json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[FILE.toml | -- CMD...]")
 @pass_store
 def command(store: Path, *, json_path: str | None, **given: Any) -> int:
-    """Run CMD at every setting of a space, repeated and in random order, and compare.
+    """Run CMD at many settings, repeated and in random order, and compare energy and time.
 
-    Asked again the same way, it goes on where it was cut off, and tries again what failed. Knobs
-    are turned by leases: they go back after each run.
+    The same command resumes a sweep that was interrupted, and repeats runs that failed. Power
+    limits and clocks are put back after each run.
     """
     from joulewise.sweep.lock import SignalInterrupt, raised_signals
 
-    made: list[tuple[Sweep, int]] = []
+    finished: list[tuple[Sweep, int]] = []
     try:
         with raised_signals():
-            return _sweep(store, given, json_path, made)
+            return _run_sweeps(store, given, json_path, finished)
     except SignalInterrupt as error:
-        raise _interruption(error, made, program(store)) from None
+        raise _interruption_error(error, finished, program(store)) from None
 
 
-def _sweep(
-    store: Path, given: Mapping[str, Any], json_path: str | None, made: list[tuple[Sweep, int]]
+def _run_sweeps(
+    store: Path, given: Mapping[str, Any], json_path: str | None, finished: list[tuple[Sweep, int]]
 ) -> int:
-    """Put into ``made`` each sweep that was made, with how many are left after it."""
+    """Run all sweeps; add each to ``finished``, with how many are left after it."""
     from joulewise.process.failpoints import point
     from joulewise.sweep.lifecycle import going_on, gpus_of, prepare
     from joulewise.sweep.lock import reserve_gpus
 
     point("sweep-asked")
-    # Whatever is wrong with any of them is told before the first run of all.
-    every = [prepare(_heard(asked)) for asked in _asked(given)]
+    # All of them are checked before the first run.
+    prepared_sweeps = [prepare(_check_tolerance(spec)) for spec in _read_specs(given)]
     if given["dry_run"]:
-        return _show_plans(every, store, given["price_per_kwh"], json_path)
+        return _show_plans(prepared_sweeps, store, given["price_per_kwh"], json_path)
     point("sweep-prepared")
-    told, failed = [], False
-    with reserve_gpus(gpus_of(every)):
-        for prepared, folder in zip(every, going_on(every, store, new=given["new"]), strict=True):
-            sweep = _conduct(prepared, store, folder, made, len(every))
+    results, failed = [], False
+    with reserve_gpus(gpus_of(prepared_sweeps)):
+        for prepared, folder in zip(
+            prepared_sweeps, going_on(prepared_sweeps, store, new=given["new"]), strict=True
+        ):
+            sweep = _run_sweep(prepared, store, folder, finished, len(prepared_sweeps))
             point("sweep-made")
-            told.append(_shown(prepared.asked, sweep, store, is_drawn=json_path != STDOUT))
+            results.append(_show_sweep(prepared.asked, sweep, store, is_drawn=json_path != STDOUT))
             failed |= any(trial.state.value == "failed" for trial in sweep.trials)
-    _write(told, json_path)
+    _write(results, json_path)
     if failed:
-        say("the same command tries again what failed; with --new it makes all runs afresh")
+        say("the same command repeats the runs that failed; with --new it repeats all of them")
     return int(failed)
 
 
-def _interruption(
-    error: SignalInterrupt, made: Sequence[tuple[Sweep, int]], again: str
+def _interruption_error(
+    error: SignalInterrupt, finished: Sequence[tuple[Sweep, int]], again: str
 ) -> JoulewiseError:
-    """What is kept where no run was under way, and the command that goes on from there."""
+    """The error for a signal between two runs: what is stored, and the command that resumes."""
     from joulewise.sweep.lock import BetweenRunsError, CutOffError
 
     before: BaseException | None = error
-    while before is not None:  # a second one, while the first was being told
+    while before is not None:  # a second signal while the first was being handled
         if isinstance(before, CutOffError):
             return before
         before = before.__context__
-    if not made:
+    if not finished:
         return BetweenRunsError(
-            error.signal, "no run was made yet", f"to go on: {_again(sys.argv[1:])}"
+            error.signal, "no run was finished yet", f"to resume: {_resume_command(sys.argv[1:])}"
         )
-    sweep, left = made[-1]
+    sweep, left = finished[-1]
     if left:
         return BetweenRunsError(
             error.signal,
-            f"sweep {sweep.id} is finished, and {left} more of the file left",
-            f"to go on: {_again(sys.argv[1:])}",
+            f"sweep {sweep.id} is finished, {left} more of the file are left",
+            f"to resume: {_resume_command(sys.argv[1:])}",
         )
-    what = f"sweep {sweep.id} is finished, and its result was not shown"
-    return BetweenRunsError(error.signal, what, f"to go on: {again} choose {sweep.id}")
+    message = f"sweep {sweep.id} is finished, its result was not shown"
+    return BetweenRunsError(error.signal, message, f"to see it: {again} choose {sweep.id}")
 
 
-def _conduct(
+def _run_sweep(
     prepared: Prepared,
     store: Path,
     folder: Path | None,
-    made: list[tuple[Sweep, int]],
+    finished: list[tuple[Sweep, int]],
     number: int,
 ) -> Sweep:
     from joulewise.cli.output import console
@@ -214,29 +235,28 @@ def _conduct(
     try:
         with SweepProgress(console(stderr=True), metric, say) as watch:
             sweep = conduct(prepared, store, watch, folder)
-            made.append((sweep, number - len(made) - 1))
+            finished.append((sweep, number - len(finished) - 1))
             return sweep
     except SignalInterrupt as error:
         if error.sweep is not None:
-            made.append((error.sweep, number - len(made) - 1))
+            finished.append((error.sweep, number - len(finished) - 1))
         raise
     except CutOffError as error:
-        error.hint = f"to go on: {_again(sys.argv[1:])}"
+        error.hint = f"to resume: {_resume_command(sys.argv[1:])}"
         raise
 
 
-def _again(arguments: Sequence[str]) -> str:
-    """The command that goes on with what this one began, within the same simulation if any."""
+def _resume_command(arguments: Sequence[str]) -> str:
+    """The command that resumes this one, within the same simulation if there is one."""
     ours = list(arguments)
     if "--new" in ours[: ours.index("--") if "--" in ours else None]:
         ours.remove("--new")
     return in_simulation(shlex.join(["joulewise", *ours]))
 
 
-def _shown(asked: SweepSpec, sweep: Sweep, store: Path, *, is_drawn: bool) -> dict[str, Any]:
-    """What came of it, as JSON; drawn too, as soon as it is there."""
-    from joulewise.cli.output import console
-    from joulewise.cli.sweep_evaluation import evaluated
+def _show_sweep(spec: SweepSpec, sweep: Sweep, store: Path, *, is_drawn: bool) -> dict[str, Any]:
+    """The result as JSON; also drawn where ``is_drawn``."""
+    from joulewise.cli.output import console, evaluate_sweep
     from joulewise.metrics.boundary import View
     from joulewise.report.terminal.sweep import draw
     from joulewise.report.views.projection import next_commands, outlook
@@ -244,28 +264,32 @@ def _shown(asked: SweepSpec, sweep: Sweep, store: Path, *, is_drawn: bool) -> di
     from joulewise.report.views.sweep import search_as_json as went_json
     from joulewise.store.layout import SWEEPS
 
-    view = View(asked.boundary, overhead_w=asked.overhead_w, pue=asked.pue)
-    result, view = evaluated(sweep, asked.by, view)
+    view = View(spec.boundary, overhead_w=spec.overhead_w, pue=spec.pue)
+    result, view = evaluate_sweep(sweep, spec.by, view)
     folder = store / SWEEPS / sweep.id
     if is_drawn:
-        of = [it for it in outlook(sweep, result, view) if asked.by or it.metric == _MIDDLE]
-        commands = next_commands(sweep, tuple(of), program(store))
+        projections = outlook(sweep, result, view)
+        shown = tuple(one for one in projections if spec.by or one.metric == _DEFAULT_METRIC)
+        commands = next_commands(sweep, shown, program(store))
         draw(result, console(), how=went(sweep, folder), commands=commands)
     return {**result_json(result), **went_json(sweep, folder)}
 
 
-def _write(told: Sequence[dict[str, Any]], json_path: str | None) -> None:
+def _write(results: Sequence[dict[str, Any]], json_path: str | None) -> None:
     if json_path:
-        write_json(told[0] if len(told) == 1 else {"sweeps": told}, json_path)
+        write_json(results[0] if len(results) == 1 else {"sweeps": results}, json_path)
 
 
 def _show_plans(
-    every: Sequence[Prepared], store: Path, price_per_kwh: float | None, json_path: str | None
+    prepared_sweeps: Sequence[Prepared],
+    store: Path,
+    price_per_kwh: float | None,
+    json_path: str | None,
 ) -> int:
     from joulewise.cli.output import console
     from joulewise.report.views.sweep_plan import as_json, draw, plan_view
 
-    views = [plan_view(each, store, price_per_kwh) for each in every]
+    views = [plan_view(each, store, price_per_kwh) for each in prepared_sweeps]
     _write([as_json(view) for view in views], json_path)
     if json_path != STDOUT:
         for view in views:
@@ -273,36 +297,38 @@ def _show_plans(
     return 0
 
 
-def _asked(given: Mapping[str, Any]) -> list[SweepSpec]:
+def _read_specs(given: Mapping[str, Any]) -> list[SweepSpec]:
     if given["price_per_kwh"] and not given["dry_run"]:
         raise UsageError(
-            "--price is for the plan: --dry-run", "what a choice saves: joulewise choose --price"
+            "--price needs --dry-run", "for the savings of a choice: joulewise choose --price"
         )
     words: tuple[str, ...] = given["command"]
     if not words or not words[0].endswith(".toml"):
-        return [_from_options(given)]
+        return [_spec_from_options(given)]
     if len(words) > 1:
-        raise UsageError(f"{words[1]!r} after {words[0]}", "put options before the file")
+        raise UsageError(f"{words[1]!r} follows {words[0]}", "write options before the file")
     context = click.get_current_context()
-    own = {name for name in given if context.get_parameter_source(name) is _TYPED} - _WITH_FILE
+    own = {
+        name for name in given if context.get_parameter_source(name) is _ON_COMMAND_LINE
+    } - _OPTIONS_WITH_FILE
     if own:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(own))
-        raise UsageError(f"{options} beside {words[0]}", "put it into the file")
+        raise UsageError(f"{options} cannot be given beside {words[0]}", "write it into the file")
     from joulewise.sweep.spec_file import read
 
     return read(Path(words[0]))
 
 
-def _heard(asked: SweepSpec) -> SweepSpec:
-    if asked.tolerance is not None and not asked.adaptive:
+def _check_tolerance(spec: SweepSpec) -> SweepSpec:
+    if spec.tolerance is not None and not spec.adaptive:
         raise UsageError(
-            "a tolerance is how far a search may be off, and every setting is to be tried",
-            "add --adaptive (adaptive = true in a file), or leave the tolerance out",
+            "a tolerance needs an adaptive search",
+            "add --adaptive (adaptive = true in a file), or leave out the tolerance",
         )
-    return asked
+    return spec
 
 
-def _from_options(given: Mapping[str, Any]) -> SweepSpec:
+def _spec_from_options(given: Mapping[str, Any]) -> SweepSpec:
     from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
     simulated = None
@@ -316,12 +342,14 @@ def _from_options(given: Mapping[str, Any]) -> SweepSpec:
         )
     elif given["workload"] or given["like"] or given["run_noise"] is not None:
         raise UsageError(
-            "--workload, --like and --run-noise are for simulated GPUs", "name one: --sim v100"
+            "--workload, --like and --run-noise need a simulated GPU",
+            "add, for example, --sim v100",
         )
     own = pairs("--set", given["own"])
     for name in own.keys() & KNOB_KEYS.keys():
         raise UsageError(
-            f"--set {name} is no parameter of the command", f"{knob_option(name)} {own[name]}"
+            f"{name} is not a parameter of the command",
+            f"instead of --set, write: {knob_option(name)} {own[name]}",
         )
     axes = {name: given[key] for name, key in KNOB_KEYS.items() if given[key] is not None}
     tolerance = given["tolerance"]
@@ -330,8 +358,8 @@ def _from_options(given: Mapping[str, Any]) -> SweepSpec:
         axes={**axes, **own},
         reference=pairs("--reference", given["references"]),
         simulated=simulated,
-        gpus=numbers(given["gpus"]),
+        gpus=gpu_indices(given["gpus"]),
         hooks=not given["no_hooks"],
         tolerance=None if tolerance is None else tolerance / 100,
-        **{name: given[name] for name in _AS_GIVEN},
+        **{name: given[name] for name in _SPEC_OPTIONS},
     )

@@ -1,4 +1,4 @@
-"""``joulewise view``: the store as pages in a browser, or a run in progress on a terminal."""
+"""``joulewise view``: shows the store in a browser, or follows a run on the terminal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from joulewise.cli.options import number_option
 from joulewise.cli.output import console, pass_store, program, say
 from joulewise.errors import UsageError
 from joulewise.store.files import is_folder
@@ -23,55 +24,56 @@ Examples:
 """
 
 _NICE = 10
-"""Who trains goes first, also where a report takes seconds to make."""
+"""Priority of this process, chosen so that trainings go first while a report is made."""
 
 
 @click.command(epilog=EPILOG)
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option(
-    "--terminal", is_flag=True, help="Follow RUN, or the newest in progress, on this terminal."
+    "--terminal", is_flag=True, help="Follow RUN, or the newest run in progress, on the terminal."
 )
-@click.option(
+@number_option(
     "--port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    help="Where to listen; 0 is any that is free. [default: 8765, or any that is free]",
+    click.IntRange(0, 65535),
+    help="Listen on this port; 0 is any free one. [default: 8765, or any free one]",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="127.0.0.1 or ::1; no other is ever listened on.",
+    help="Listen on this local address: 127.0.0.1 or ::1.",
 )
-@click.option("--open", "is_opened", is_flag=True, help="Open it in the browser.")
+@click.option("--open", "opens_browser", is_flag=True, help="Open the page in a browser.")
 @pass_store
 def command(store: Path, run: str | None, *, terminal: bool, **given: Any) -> None:
-    """Show the store as pages on this machine: runs, reports, comparisons, runs in progress.
+    """Show the store in a browser: runs, reports, comparisons and runs in progress.
 
-    Pages are read-only, and shown to whoever has the whole address that is printed, which has a
-    secret in it. With RUN that run is opened, as it goes on or its report. With --terminal RUN is
-    followed here until it ends; Ctrl-C leaves it alone.
+    The pages are read-only, and visible to everybody who has the printed address, which contains a
+    secret. With RUN, that run or its report is opened. With --terminal, RUN is followed on the
+    terminal until it ends; Ctrl-C stops following, and the run goes on.
     """
     with suppress(OSError):
         os.nice(_NICE)
     if terminal:
-        _watch(store, run)
+        _follow_in_terminal(store, run)
     else:
-        _serve(store, run, **given)
+        _serve_pages(store, run, **given)
 
 
-def _watch(store: Path, run: str | None) -> None:
+def _follow_in_terminal(store: Path, run: str | None) -> None:
     from joulewise.report.resolve import resolve_one_run
     from joulewise.report.terminal.live import watch
     from joulewise.store.runs import LAST, in_progress
 
-    meant = (None if run else in_progress(store)) or resolve_one_run(store, run or LAST).newest
-    with suppress(KeyboardInterrupt), _ended_by_signal():
-        watch(meant, console(), program(store))
+    followed = (None if run else in_progress(store)) or resolve_one_run(store, run or LAST).newest
+    with suppress(KeyboardInterrupt), _exit_on_signal():
+        watch(followed, console(), program(store))
 
 
-def _serve(store: Path, run: str | None, *, port: int | None, host: str, is_opened: bool) -> None:
+def _serve_pages(
+    store: Path, run: str | None, *, port: int | None, host: str, opens_browser: bool
+) -> None:
     from joulewise.report.html.render import require_extra
     from joulewise.serve.server import in_browser, listening
     from joulewise.serve.site import Site
@@ -80,21 +82,21 @@ def _serve(store: Path, run: str | None, *, port: int | None, host: str, is_open
     require_extra()
     if not is_folder(store):
         raise UsageError(
-            f"there is no store {store}", f"joulewise run -- CMD… makes one; or {ELSEWHERE}"
+            f"there is no store {store}", f"to make one: joulewise run -- CMD…; or {ELSEWHERE}"
         )
     site = Site(store, program(store))
     inside = site.address(run) if run else ""
     with listening(host, port, site.answer) as server, suppress(KeyboardInterrupt):
         url = f"{server.url}{inside}"
-        say(f"{store} is shown until Ctrl-C, to whoever has this address:")
+        say(f"showing {store} until Ctrl-C, to everybody who has this address:")
         click.echo(url)
-        with _ended_by_signal(), in_browser(url, is_wanted=is_opened):
+        with _exit_on_signal(), in_browser(url, is_wanted=opens_browser):
             server.serve_forever()
 
 
 @contextmanager
-def _ended_by_signal() -> Iterator[None]:
-    """As by Ctrl-C, but with its own status: the screen and what was opened are put away."""
+def _exit_on_signal() -> Iterator[None]:
+    """Exit cleanly on SIGTERM or SIGHUP, with the signal's exit status."""
 
     def end(number: int, _: Any) -> None:
         raise click.exceptions.Exit(128 + number)

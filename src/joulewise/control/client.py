@@ -1,60 +1,64 @@
-"""A holder's line to a guardian: one of its own, or the machine's service."""
+"""A holder's connection to a guardian: a process of its own, or the machine's guard service."""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import struct
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from joulewise.control.permissions import epilog_is_installed, not_a_member, scheduler
 from joulewise.control.protocol import ENDED, refusal, release_line
 from joulewise.errors import JoulewiseError, PermissionDeniedError
 from joulewise.process import child
+from joulewise.process.json_lines import JsonSocket, Message
 
 SOCKET: Final = "/run/joulewise/guard.sock"
 _VARIABLE: Final = "JOULEWISE_GUARD"
 _MAIN: Final = "joulewise.control.guardian_process"
-_START_S: Final = 20.0
-_ANSWER_S: Final = 15.0
-_RESTORE: Final = "run `joulewise restore` to put back what may be left, and see `joulewise doctor`"
-_GUARDIAN: Final = "the guardian of the knobs"
-_SERVICE: Final = "the guard service"
-_START: Final = "it puts back what it has left when it is started again; see `joulewise doctor`"
-_CHUNK_B: Final = 1 << 16
+# Chosen: a guardian loads the drivers when it starts, for which each vendor's has 5 s, and puts
+# back what others left; an answer waits for at most 5 s for a device. Doubled, a command waits
+# twice as long for a guardian that hangs.
+_START_DEADLINE_S: Final = 20.0
+_ANSWER_DEADLINE_S: Final = 15.0
+_RESTORE_HINT: Final = "run `joulewise restore` to put back what is left; see `joulewise doctor`"
+_GUARDIAN_NAME: Final = "the guardian of the settings"
+_SERVICE_NAME: Final = "the guard service"
+_RESTART: Final = "it puts back its settings when it is started again; see `joulewise doctor`"
 
 
 def connect(environ: Mapping[str, str]) -> Client:
-    """A line to whoever may turn knobs, and will be there to turn them back."""
-    ruled_by = scheduler(environ)
-    alone = ruled_by is None or epilog_is_installed(environ)
-    if os.geteuid() == 0 and alone:
-        return Client.of_our_own(environ)
+    """A connection to a guardian that may change settings and will be there to put them back.
+
+    Raises PermissionDeniedError where a scheduler would kill a guardian together with its job.
+    """
+    scheduler_name = scheduler(environ)
+    survives_job = scheduler_name is None or epilog_is_installed(environ)
+    if os.geteuid() == 0 and survives_job:
+        return Client.start_guardian(environ)
     service = Client.of_the_service(environ)
     if service:
         return service
-    if ruled_by and not alone:
+    if scheduler_name and not survives_job:
         raise PermissionDeniedError(
-            f"{ruled_by} would end the guardian of the knobs together with the job, and leave them",
+            f"{scheduler_name} would kill {_GUARDIAN_NAME} with the job, so that they stay changed",
             "have `joulewise guard` run as a service on this node, or `joulewise restore --epilog` "
             "in its epilog",
         )
-    # The device may still be ours to turn: it knows, and says what gives the right.
-    return Client.of_our_own(environ)
+    # We may still have the right to change the device; if not, its error says what gives it.
+    return Client.start_guardian(environ)
 
 
 def socket_path(environ: Mapping[str, str]) -> str:
     return environ.get(_VARIABLE) or SOCKET
 
 
-class GoneError(JoulewiseError):
-    """The guardian was ended; who starts another has what it left put back.
+class GuardianGoneError(JoulewiseError):
+    """The guardian has ended; starting another one restores what it left.
 
-    ``outcomes`` is what it has put back itself, None where it did not get to say so.
+    ``outcomes`` is what it put back itself, None where it was killed.
     """
 
     def __init__(self, message: str, hint: str, outcomes: list[Any] | None = None) -> None:
@@ -63,36 +67,46 @@ class GoneError(JoulewiseError):
 
 
 class Client:
-    """Asks and waits for the answer, one at a time, once the guardian has said that it is ready."""
+    """Sends requests to a guardian that has said that it is ready, one at a time.
+
+    The constructor waits for that ``greeting``; ``patience_s`` is its deadline.
+    """
 
     def __init__(
-        self, endpoint: socket.socket, *, is_service: bool = False, patience_s: float = _ANSWER_S
+        self,
+        endpoint: socket.socket,
+        *,
+        is_service: bool = False,
+        patience_s: float = _ANSWER_DEADLINE_S,
     ) -> None:
         self.is_service = is_service
-        self._endpoint = endpoint
-        self._rest = b""
+        self._connection = JsonSocket(endpoint)
+        self._received: list[Message] = []
         self._lock = threading.Lock()
-        self._owed = 0  # answers that an interrupt has kept us from reading
+        self._unread_answers = 0  # answers that an interrupt kept us from reading
         try:
-            self.greeting = _granted(self._answer(patience_s))
+            self.greeting = _checked(self._answer(patience_s))
         except BaseException:
             self.close()
             raise
 
     @classmethod
-    def of_our_own(cls, environ: Mapping[str, str]) -> Client:
-        """A guardian that ends when this process does."""
+    def start_guardian(cls, environ: Mapping[str, str]) -> Client:
+        """Start a guardian that ends when this process does."""
         endpoint, _ = child.start(_MAIN, environ)
-        return cls(endpoint, patience_s=_START_S)
+        return cls(endpoint, patience_s=_START_DEADLINE_S)
 
     @classmethod
     def of_the_service(
-        cls, environ: Mapping[str, str], patience_s: float = _ANSWER_S
+        cls, environ: Mapping[str, str], patience_s: float = _ANSWER_DEADLINE_S
     ) -> Client | None:
-        """None where there is no service; an error where there is one that is not for us."""
+        """Connect to the guard service; None where there is none.
+
+        Raises PermissionDeniedError where the user is not in its group.
+        """
         endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path = socket_path(environ)
-        # With a timeout of Python's own, a service with a queue would refuse at once.
+        # A timeout by Python makes the socket non-blocking: a full queue would refuse at once.
         endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(patience_s))
         try:
             endpoint.connect(path)
@@ -100,96 +114,82 @@ class Client:
             endpoint.close()
             if isinstance(error, FileNotFoundError | ConnectionRefusedError):
                 return None
-            raise _unreachable(path, error) from None
+            raise _unreachable_error(path, error) from None
         return cls(endpoint, is_service=True, patience_s=patience_s)
 
-    def ask(self, line: bytes) -> Mapping[str, Any]:
-        """What the guardian answers; what it refuses is raised here."""
+    def request(self, line: bytes) -> Message:
+        """The guardian's answer; what it refuses is raised."""
         with self._lock:
-            while self._owed:
-                self._pass_over()
-            return _granted(self._exchange(line))
+            while self._unread_answers:
+                self._discard_answer()
+            return _checked(self._exchange(line))
 
     def fileno(self) -> int:
-        return self._endpoint.fileno()
+        return self._connection.fileno()
 
-    def gone(self) -> GoneError | None:
-        """Whether the guardian has ended; it says nothing else without being asked."""
-        self._endpoint.settimeout(0)
-        try:
-            said = self._endpoint.recv(_CHUNK_B, socket.MSG_PEEK)
-        except BlockingIOError:
-            return None
-        except OSError:
-            said = b""
-        if not said:
-            return self._killed()
-        with suppress(ValueError):  # of an answer in two parts
-            return _ended(json.loads(said))
-        return None
+    def gone(self) -> GuardianGoneError | None:
+        """How the guardian ended; None while it lives."""
+        self._received += self._connection.receive()
+        if self._received:
+            return _ended(self._received[-1])
+        return self._gone_error() if self._connection.closed else None
 
     def close(self) -> None:
-        self._endpoint.close()
+        self._connection.close()
 
-    def _exchange(self, line: bytes) -> Mapping[str, Any]:
-        self._owed += 1
-        with suppress(OSError):  # it may have said why before it hung up
-            self._endpoint.sendall(line)
-        told = self._answer(_ANSWER_S)
-        self._owed -= 1
-        return told
+    def _exchange(self, line: bytes) -> Message:
+        self._unread_answers += 1
+        self._connection.send_line(line)
+        answer = self._answer(_ANSWER_DEADLINE_S)
+        self._unread_answers -= 1
+        return answer
 
-    def _pass_over(self) -> None:
-        """Nobody waits for this answer any more, nor for the lease that it may tell of."""
-        told = self._answer(_ANSWER_S)
-        self._owed -= 1
-        if told["kind"] == "leased":
-            self._exchange(release_line(told["hold"]))
+    def _discard_answer(self) -> None:
+        """Read an answer that nobody waits for any more, and release its lease, if it is one."""
+        answer = self._answer(_ANSWER_DEADLINE_S)
+        self._unread_answers -= 1
+        if answer["kind"] == "leased":
+            self._exchange(release_line(answer["hold"]))
 
-    def _killed(self) -> GoneError:
+    def _gone_error(self) -> GuardianGoneError:
         if self.is_service:
-            return GoneError(f"{_SERVICE} was killed", _START)
-        return GoneError(f"{_GUARDIAN} was ended", _RESTORE)
+            return GuardianGoneError(f"{_SERVICE_NAME} was killed", _RESTART)
+        return GuardianGoneError(f"{_GUARDIAN_NAME} was ended", _RESTORE_HINT)
 
-    def _answer(self, deadline_s: float) -> Mapping[str, Any]:
-        self._endpoint.settimeout(deadline_s)
-        while b"\n" not in self._rest:
-            try:
-                chunk = self._endpoint.recv(_CHUNK_B)
-            except TimeoutError:
-                raise JoulewiseError(f"{_GUARDIAN} does not answer", _RESTORE) from None
-            except OSError:
-                chunk = b""
-            if not chunk:
-                raise self._killed()
-            self._rest += chunk
-        answer, _, self._rest = self._rest.partition(b"\n")
-        told: Mapping[str, Any] = json.loads(answer)
-        return told
+    def _answer(self, deadline_s: float) -> Message:
+        if not self._received:
+            self._received += self._connection.receive(deadline_s)
+        if self._received:
+            return self._received.pop(0)
+        if self._connection.closed:
+            raise self._gone_error()
+        raise JoulewiseError(f"{_GUARDIAN_NAME} does not answer", _RESTORE_HINT)
 
 
-def _ended(told: Mapping[str, Any]) -> GoneError | None:
-    if told["kind"] != ENDED:
+def _ended(message: Mapping[str, Any]) -> GuardianGoneError | None:
+    if message["kind"] != ENDED:
         return None
-    return GoneError(f"{_SERVICE} ended", _START, told["outcomes"])
+    return GuardianGoneError(f"{_SERVICE_NAME} ended", _RESTART, message["outcomes"])
 
 
 def _timeval(seconds: float) -> bytes:
     return struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))
 
 
-def _unreachable(path: str, error: OSError) -> JoulewiseError:
+def _unreachable_error(path: str, error: OSError) -> JoulewiseError:
     if isinstance(error, PermissionError):
         return not_a_member(path)
     if isinstance(error, BlockingIOError):
         return JoulewiseError(f"the service at {path} is busy", "try again in a moment")
-    why = error.strerror or error
-    return JoulewiseError(f"the service at {path} cannot be asked: {why}", f"see {_VARIABLE}")
+    reason = error.strerror or error
+    return JoulewiseError(
+        f"cannot connect to the service at {path}: {reason}", f"check ${_VARIABLE}"
+    )
 
 
-def _granted(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    if told["kind"] == "refused":
-        raise refusal(told)
-    if ended := _ended(told):
+def _checked(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    if message["kind"] == "refused":
+        raise refusal(message)
+    if ended := _ended(message):
         raise ended
-    return told
+    return message

@@ -1,4 +1,4 @@
-"""Every device of the machine, each of which answers in time, whatever its driver does."""
+"""All devices of the machine, wrapped so that calls return in time even if a driver hangs."""
 
 from __future__ import annotations
 
@@ -13,100 +13,105 @@ from joulewise.data import DriverSample, Knob, Process, Quantity, Reading, Unava
 from joulewise.devices import Device, Options, discover
 from joulewise.errors import DriverHangsError
 
-_HIDING: Final = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
+_HIDING_VARIABLES: Final = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
 _DISCOVERY_S: Final = 5.0  # for each vendor's driver
-_LOOK_S: Final = 1.0
-_ANSWER_S: Final = 5.0
-_FIX: Final = "see whether its driver hangs: dmesg"
+# Chosen: reading a sensor takes milliseconds, setting a limit may take a second on a busy GPU.
+# Doubled, a hung driver keeps the guardian from serving others for twice as long.
+_READ_DEADLINE_S: Final = 1.0
+_WRITE_DEADLINE_S: Final = 5.0
+_FIX: Final = "run dmesg to see whether its driver hangs"
 
 T = TypeVar("T")
 
 
 def every_device(environ: Mapping[str, str]) -> dict[str, Device]:
-    """By their uids: what is to be put back may be hidden from whoever does it."""
-    shown = {name: value for name, value in environ.items() if name not in _HIDING}
-    found = discover(Options(environ=shown, deadline_s=_DISCOVERY_S))
+    """All devices by their uids, also those that the environment hides from programs."""
+    unhidden = {name: value for name, value in environ.items() if name not in _HIDING_VARIABLES}
+    found = discover(Options(environ=unhidden, deadline_s=_DISCOVERY_S))
     return {device.info.uid: DeadlineDevice(device) for device in found.devices}
 
 
 class DeadlineDevice:
-    """A device that does not keep us: what takes too long has failed, and so has what comes next.
+    """Wraps a device so that every call returns within a deadline.
 
-    That goes on until the driver returns. A knob that it turns too late is still ours to put back;
-    a look at a sensor keeps no knob.
+    After a timeout calls fail at once until the driver returns. A change that the driver makes too
+    late is still in the journal and will be restored. Reading a sensor blocks no change.
     """
 
     def __init__(
-        self, device: Device, look_s: float = _LOOK_S, answer_s: float = _ANSWER_S
+        self,
+        device: Device,
+        read_deadline_s: float = _READ_DEADLINE_S,
+        write_deadline_s: float = _WRITE_DEADLINE_S,
     ) -> None:
         self._device = device
-        self._looks = _Caller(device.info.key, look_s)
-        self._turns = _Caller(device.info.key, answer_s)
+        self._reads = _DriverThread(device.info.key, read_deadline_s)
+        self._writes = _DriverThread(device.info.key, write_deadline_s)
         self.info = device.info
         self.sensors = device.sensors
         self.knobs = device.knobs
 
     def read(self, quantity: Quantity) -> Reading | Unavailable:
-        return self._looks.told(lambda: self._device.read(quantity))
+        return self._reads.read_or_unavailable(lambda: self._device.read(quantity))
 
     def samples(
         self, quantity: Quantity, since_us: int = 0
     ) -> Sequence[DriverSample] | Unavailable:
-        return self._looks.told(lambda: self._device.samples(quantity, since_us))
+        return self._reads.read_or_unavailable(lambda: self._device.samples(quantity, since_us))
 
     def processes(self) -> Sequence[Process] | Unavailable:
-        return self._turns.told(self._device.processes)
+        return self._writes.read_or_unavailable(self._device.processes)
 
     def get(self, knob: Knob) -> float | Unavailable:
-        return self._turns.told(lambda: self._device.get(knob))
+        return self._writes.read_or_unavailable(lambda: self._device.get(knob))
 
     def set(self, knob: Knob, value: float) -> None:
-        self._turns.done(lambda: self._device.set(knob, value))
+        self._writes.call_driver(lambda: self._device.set(knob, value))
 
     def put_back(self, knob: Knob, value: float) -> None:
-        self._turns.done(lambda: self._device.put_back(knob, value))
+        self._writes.call_driver(lambda: self._device.put_back(knob, value))
 
     def reset(self, knob: Knob) -> None:
-        self._turns.done(lambda: self._device.reset(knob))
+        self._writes.call_driver(lambda: self._device.reset(knob))
 
     def close(self) -> None:
         with suppress(DriverHangsError):
-            self._turns.done(self._device.close)
-        self._turns.close()
-        self._looks.close()
+            self._writes.call_driver(self._device.close)
+        self._writes.close()
+        self._reads.close()
 
 
-class _Caller:
+class _DriverThread:
     """Calls a driver in a thread of its own, and never while the call before it hangs.
 
-    One thread for all calls: on a busy machine, a new one would have to wait for its turn.
+    One thread serves all calls: on a busy machine, starting one for each would delay them.
     """
 
-    def __init__(self, key: str, patience_s: float) -> None:
+    def __init__(self, key: str, deadline_s: float) -> None:
         self._key = key
-        self._patience_s = patience_s
+        self._deadline_s = deadline_s
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._is_started = False
-        self._last: Future[Any] = Future()
-        self._last.set_result(None)
+        self._last_answer: Future[Any] = Future()
+        self._last_answer.set_result(None)
 
-    def told(self, call: Callable[[], T | Unavailable]) -> T | Unavailable:
+    def read_or_unavailable(self, call: Callable[[], T | Unavailable]) -> T | Unavailable:
         try:
-            return self.done(call)
+            return self.call_driver(call)
         except DriverHangsError as error:
             return Unavailable(error.message, error.hint)
 
-    def done(self, call: Callable[[], T]) -> T:
-        if not self._last.done():
+    def call_driver(self, call: Callable[[], T]) -> T:
+        if not self._last_answer.done():
             raise DriverHangsError(f"{self._key}'s driver still hangs", _FIX)
         if not self._is_started:
-            threading.Thread(target=_work, args=(self._calls,), daemon=True).start()
+            threading.Thread(target=_serve_calls, args=(self._calls,), daemon=True).start()
             self._is_started = True
         answer: Future[T] = Future()
-        self._last = answer
+        self._last_answer = answer
         self._calls.put((answer, call))
-        if not wait([answer], self._patience_s).done:
-            what = f"{self._key}'s driver did not answer within {self._patience_s:g} s"
+        if not wait([answer], self._deadline_s).done:
+            what = f"{self._key}'s driver did not answer within {self._deadline_s:g} s"
             raise DriverHangsError(what, _FIX)
         return answer.result()
 
@@ -115,10 +120,10 @@ class _Caller:
         self._is_started = False
 
 
-def _work(calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
-    while asked := calls.get():
-        answer, call = asked
+def _serve_calls(calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+    while item := calls.get():
+        answer, call = item
         try:
             answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # it is raised where it was called
+        except BaseException as error:  # noqa: BLE001  # raised in the calling thread
             answer.set_exception(error)

@@ -1,7 +1,7 @@
 """The guardian of one holder, as a process that outlives it.
 
-It has a session of its own and hears no signal but SIGKILL, so that what ends the holder's whole
-process group leaves the one who cleans up.
+It has a session of its own and blocks all signals, so that it survives what ends the holder's
+whole process group.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from typing import Final, NoReturn
 from joulewise.control.deadline_device import every_device
 from joulewise.control.guardian import Guardian
 from joulewise.control.messages import open_log
-from joulewise.control.permissions import no_strangers
-from joulewise.control.protocol import line, refused_line
+from joulewise.control.permissions import refuse_other_users
+from joulewise.control.protocol import refused_line
 from joulewise.control.restore import recover
 from joulewise.control.server import GuardianServer
-from joulewise.control.status import settled
+from joulewise.control.status import await_restored
 from joulewise.errors import JoulewiseError
+from joulewise.process.json_lines import encode_message
 from joulewise.process.state_dir import state_folder
 
-_PATIENCE_S: Final = 30.0
-_SETTLED_S: Final = 1.0
+# Chosen. How long it tries to restore what a device refuses, and waits for other guardians before
+# it starts. Doubled, a hung device keeps the process twice as long; a lease starts up to 1 s later.
+_RESTORE_S: Final = 30.0
+_OTHERS_S: Final = 1.0
 _REPORT: Final = "run `joulewise restore`, and report this: it is a bug"
 
 
@@ -37,30 +40,30 @@ def main(descriptor: int) -> NoReturn:
         try:
             _guard(holder)
         except JoulewiseError as error:
-            _refuse(holder, error)
-        except Exception as error:  # noqa: BLE001  # nobody else would hear of it
-            what = f"the guardian of the knobs has failed: {type(error).__name__}: {error}"
-            _log(what)
-            _refuse(holder, JoulewiseError(what, _REPORT))
+            _send_refusal(holder, error)
+        except Exception as error:  # noqa: BLE001  # there is no stderr
+            message = f"the guardian of the settings has failed: {type(error).__name__}: {error}"
+            _log(message)
+            _send_refusal(holder, JoulewiseError(message, _REPORT))
     finally:
-        os._exit(0)  # a thread that hangs in a driver must not keep us
+        os._exit(0)  # a thread that hangs in a driver must not keep the process
 
 
 def _guard(holder: socket.socket) -> None:
     state = state_folder(os.environ)
     log = open_log(state, "guardian")
     devices = every_device(os.environ)
-    undone = [each.outcome for each in recover(state, lambda: devices, log).undone]
-    settled(state, _SETTLED_S)  # what another puts back at this moment is free in the next
-    guardian = Guardian(state, devices.values(), log, courtesies=[no_strangers])
+    outcomes = [one.outcome for one in recover(state, lambda: devices, log).undone]
+    await_restored(state, _OTHERS_S)  # settings that another guardian is restoring become free
+    guardian = Guardian(state, devices.values(), log, overridable_rules=[refuse_other_users])
     server = GuardianServer(guardian, log=log)
-    connection = server.take(holder)
-    connection.send(line(kind="ready", outcomes=[each.as_json() for each in undone]))
+    connection = server.add(holder)
+    connection.send(encode_message("ready", outcomes=[one.as_json() for one in outcomes]))
     server.serve(lambda: len(server) == 0)
-    guardian.close(_PATIENCE_S)
+    guardian.close(_RESTORE_S)
 
 
-def _refuse(holder: socket.socket, error: JoulewiseError) -> None:
+def _send_refusal(holder: socket.socket, error: JoulewiseError) -> None:
     with suppress(OSError):
         holder.sendall(refused_line(error))
 

@@ -1,4 +1,4 @@
-"""What is turned, by whom, and what was there before."""
+"""What is held: changes of settings, their holders, and leases on top of each other."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from typing import Any, Final
 
 from joulewise.data import Knob, KnobInfo
 
-# Drivers round to their own steps: an eighth of a watt, a milliwatt.
-_SAME: Final = 0.5
+# In the control's unit (W or MHz). Chosen: drivers round to steps of up to an eighth of a watt, and
+# the steps of clocks are above 1 MHz. Doubled, a change of 1 W by somebody else goes unnoticed.
+_TOLERANCE: Final = 0.5
 
 
 @dataclass(frozen=True)
 class LeaseHolder:
-    """Whose lease it is: a process, its user, its program; ``since_s`` is unix time."""
+    """The process that holds a lease, its user and program; ``since_s`` is Unix time."""
 
     pid: int
     uid: int
     program: str
     since_s: float
-    ticks: int = 0  # when the process began: its number may be somebody else's by now
+    ticks: int = 0  # when the process started: its id may be reused
 
 
 @dataclass(frozen=True)
 class Change:
-    """One knob of one device. ``before`` is None where it was at what the device does by itself.
+    """One changed setting of one device: its uid, key and control, and the values.
 
-    That is how a clock stands that nobody has locked: the driver does not tell of locks.
+    ``before`` is None where the device chose the value itself, as for a clock that nobody has
+    locked: the driver does not report locks.
     """
 
     device: str
@@ -39,20 +41,20 @@ class Change:
     value: float
 
     @property
-    def where(self) -> tuple[str, Knob]:
+    def setting(self) -> tuple[str, Knob]:
         return self.device, self.knob
 
 
 @dataclass(frozen=True)
 class Hold:
-    """A lease that was given: all of its changes are made, or none."""
+    """A lease that was granted, on the guardian's side: all of its changes are made, or none."""
 
     id: str
     holder: LeaseHolder
     changes: tuple[Change, ...]
 
     def after(self, outcomes: Iterable[RestoreOutcome]) -> Hold:
-        """What is left of it to undo."""
+        """This hold with only the changes that could not be undone."""
         failed = {(each.key, each.knob) for each in outcomes if each.end is End.FAILED}
         left = tuple(each for each in self.changes if (each.key, each.knob) in failed)
         return replace(self, changes=left)
@@ -61,26 +63,26 @@ class Hold:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Any) -> Hold:
-        """A ValueError, KeyError or TypeError where it is none: files may hold anything."""
-        by = told["holder"]
-        who = int(by["pid"]), int(by["uid"]), str(by["program"])
-        holder = LeaseHolder(*who, _finite(by["since_s"]), int(by["ticks"]))
+    def from_json(cls, payload: Any) -> Hold:
+        """From a journal; ValueError, KeyError or TypeError where the payload is no hold."""
+        fields = payload["holder"]
+        identity = int(fields["pid"]), int(fields["uid"]), str(fields["program"])
+        holder = LeaseHolder(*identity, _parse_finite(fields["since_s"]), int(fields["ticks"]))
         changes = tuple(
             Change(
                 str(each["device"]),
                 str(each["key"]),
                 Knob(each["knob"]),
-                None if each["before"] is None else _finite(each["before"]),
-                _finite(each["value"]),
+                None if each["before"] is None else _parse_finite(each["before"]),
+                _parse_finite(each["value"]),
             )
-            for each in told["changes"]
+            for each in payload["changes"]
         )
-        return cls(str(told["id"]), holder, changes)
+        return cls(str(payload["id"]), holder, changes)
 
 
-class Stacks:
-    """Holds in the order in which they were given: who has turned which knob, one on the other."""
+class HoldStack:
+    """Holds in the order in which they were granted; several may change the same setting."""
 
     def __init__(self) -> None:
         self._holds: dict[str, Hold] = {}
@@ -89,51 +91,51 @@ class Stacks:
         return iter(self._holds.values())
 
     def add(self, hold: Hold) -> None:
-        """Put it on top; one that is there already stays in its place."""
+        """Add a hold on top; one with the same id is replaced where it is."""
         self._holds[hold.id] = hold
 
     def top(self, device: str, knob: Knob) -> tuple[Hold, Change] | None:
-        """Who has turned this knob last."""
-        standing = self._of(device, knob)
-        return standing[-1] if standing else None
+        """The hold that changed this setting last, and its change; None where there is none."""
+        stack = self._changes_of(device, knob)
+        return stack[-1] if stack else None
 
     def without(self, gone: Hold) -> tuple[list[Change], list[Hold]]:
-        """What is to be undone once this hold is gone, and which holds are others then.
+        """The changes to undo once this hold is gone, and the other holds that change by that.
 
-        Where another lies on top of it, the knob stays, and that one goes back further; but not
-        beyond what somebody else has set between the two.
+        Where another hold is on top, the setting stays, and that hold will restore the value from
+        before this one; but not where somebody else has set it between the two.
         """
         undone: list[Change] = []
-        others: dict[str, Hold] = {}
+        lowered_holds: dict[str, Hold] = {}
         for change in gone.changes:
-            standing = self._of(*change.where)
-            index = standing.index((gone, change))
-            if index + 1 == len(standing):
+            stack = self._changes_of(*change.setting)
+            index = stack.index((gone, change))
+            if index + 1 == len(stack):
                 undone.append(change)
                 continue
-            hold, above = standing[index + 1]
+            hold, above = stack[index + 1]
             if not is_same(above.before, change.value):
                 continue
-            hold = others.get(hold.id, hold)
-            lowered = replace(above, before=change.before)
-            changes = tuple(lowered if each is above else each for each in hold.changes)
-            others[hold.id] = replace(hold, changes=changes)
-        return undone, list(others.values())
+            hold = lowered_holds.get(hold.id, hold)
+            new_change = replace(above, before=change.before)
+            changes = tuple(new_change if each is above else each for each in hold.changes)
+            lowered_holds[hold.id] = replace(hold, changes=changes)
+        return undone, list(lowered_holds.values())
 
     def remove(self, hold: Hold) -> None:
         self._holds.pop(hold.id, None)
 
-    def _of(self, device: str, knob: Knob) -> list[tuple[Hold, Change]]:
+    def _changes_of(self, device: str, knob: Knob) -> list[tuple[Hold, Change]]:
         return [
             (hold, change)
             for hold in self._holds.values()
             for change in hold.changes
-            if change.where == (device, knob)
+            if change.setting == (device, knob)
         ]
 
 
 class End(str, Enum):
-    """How putting a knob back ended."""
+    """How restoring a setting ended."""
 
     RESTORED = "restored"
     ALREADY = "already there"
@@ -143,7 +145,10 @@ class End(str, Enum):
 
 @dataclass(frozen=True)
 class RestoreOutcome:
-    """What became of a knob that was put back; ``found`` is what it was at, None where untold."""
+    """The result of restoring a setting; ``found`` was its value then, None where unknown.
+
+    ``value`` is what it was to be restored to, None for a clock that is to be unlocked.
+    """
 
     key: str
     knob: Knob
@@ -160,32 +165,32 @@ class RestoreOutcome:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> RestoreOutcome:
-        return cls(**{**told, "knob": Knob(told["knob"]), "end": End(told["end"])})
+    def from_json(cls, payload: Mapping[str, Any]) -> RestoreOutcome:
+        return cls(**{**payload, "knob": Knob(payload["knob"]), "end": End(payload["end"])})
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a holder asks of one device, which is named by its uid or its key (``gpu0``)."""
+class DeviceRequest:
+    """The settings that a holder requests for one device, named by its uid or key (``gpu0``)."""
 
     device: str
     settings: Mapping[Knob, float]
 
 
-def snapped(info: KnobInfo, value: float) -> float:
-    """The value that the knob takes and that is nearest; of two as near, the lower."""
+def round_to_choice(info: KnobInfo, value: float) -> float:
+    """The nearest value that the control accepts; of two as near, the lower."""
     if info.choices is None or not info.minimum <= value <= info.maximum:
-        return value  # whether it is in range is for the knob to say
+        return value  # the range is checked by the device
     return min(info.choices, key=lambda choice: (abs(choice - value), choice))
 
 
 def is_same(one: float | None, other: float | None) -> bool:
-    """Whether it is the same setting, as far as a device can tell."""
-    return one == other if one is None or other is None else abs(one - other) <= _SAME
+    """Whether two values are the same to a device; None is that of an unlocked clock."""
+    return one == other if one is None or other is None else abs(one - other) <= _TOLERANCE
 
 
-def _finite(told: Any) -> float:
-    value = float(told)
+def _parse_finite(number: Any) -> float:
+    value = float(number)
     if not math.isfinite(value):
-        raise ValueError(told)
+        raise ValueError(number)
     return value

@@ -1,8 +1,8 @@
-"""The journal of changes: on disk before they are made, so that whoever comes next can undo them.
+"""The journal: changes are on disk before they are made, so that the next process can undo them.
 
-Every guardian has a file of its own, and another that it locks for as long as it lives. Without
-the lock it is a leftover: its guardian was killed, or the power went. A line that has begun and
-not ended is no line: what it tells of was not done yet.
+A write-ahead log. Every guardian has a file of its own, and a lock file that it holds for as long
+as it lives. A journal without that lock is a leftover: its guardian was killed, or the power
+failed. An incomplete last line is ignored: its change was not made yet.
 """
 
 from __future__ import annotations
@@ -25,117 +25,122 @@ from joulewise.process.failpoints import point
 from joulewise.process.linux import boot_id, pid_namespace, started_ticks
 from joulewise.process.state_dir import ENDING, FOLDER, LOCK, is_live, lock_of, made
 
-_ASIDE: Final = ".damaged"
-_FORMAT: Final = 1
-# Whoever only reads a file holds its lock for a moment, too.
-_PATIENCE_S: Final = 0.2
-_LOOK_S: Final = 0.01
-_SPARE_B: Final = 1 << 16
-_STALE_S: Final = 60.0
-_UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+_DAMAGED_ENDING: Final = ".damaged"
+_FORMAT_VERSION: Final = 1  # in each journal's header; other versions are left to their joulewise
+# Chosen: whoever only checks a lock holds it for a moment, too. Doubled, a leftover that another
+# process restores is waited for twice as long.
+_LOCK_DEADLINE_S: Final = 0.2
+_POLL_S: Final = 0.01
+# Chosen: a journal is rewritten when it has this much more than twice its live content. Doubled, a
+# service's file grows to twice the size.
+_MAX_STALE_B: Final = 1 << 16
+_STALE_LOCK_S: Final = 60.0
+_PARSE_ERRORS: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
 class Journal:
-    """The file of a guardian that lives."""
+    """The journal of this process, which is a guardian."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._holds: dict[str, Hold] = {}
-        self._make()
+        self._create()
 
     def begin(self, hold: Hold) -> None:
-        """It is on disk when this returns, or an OSError."""
+        """Write a new hold; it is on disk when this returns, or OSError is raised."""
         self.renew()
         self._append(_line(begin=hold.as_json()))
         self._holds[hold.id] = hold
         point("after-journal")
 
-    def again(self, hold: Hold) -> None:
-        """What a hold has become. Where the disk is full, it is written as soon as it can be.
+    def update(self, hold: Hold) -> None:
+        """Write the new state of a hold. On a full disk it is written as soon as it can be.
 
-        Until then what is there tells of more than is left to undo, which does no harm.
+        Until then the journal lists more than is left to undo, which does no harm.
         """
         self._holds[hold.id] = hold
-        self._owe(_line(begin=hold.as_json()))
+        self._queue(_line(begin=hold.as_json()))
 
     def end(self, hold_id: str) -> None:
-        """Nothing is left of the hold; told as soon as it can be, as in ``again``."""
+        """Write that nothing is left of the hold, as soon as it can be, as in ``update``."""
         self._holds.pop(hold_id, None)
-        self._owe(_line(end=hold_id))
-        if not self._holds:  # a service would fill the disk over the years
+        self._queue(_line(end=hold_id))
+        if not self._holds:  # otherwise a service would fill the disk over the years
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._header_b)
-                self._size_b, self._owed = self._header_b, b""
+                self._size_b, self._pending = self._header_b, b""
                 os.fsync(self._descriptor)
 
     def renew(self) -> None:
-        """Write another one where somebody has deleted it, or most of it tells of what has ended.
+        """Write a new file where it was deleted, or most of it is about holds that have ended.
 
-        An OSError where that cannot be.
+        Raises OSError where that fails.
         """
         lock_path = lock_of(str(self.path))
-        is_there = _is_at(self._descriptor, str(self.path)) and _is_at(self._lock, lock_path)
-        if is_there and self._size_b <= 2 * self._made_b + _SPARE_B:
+        is_there = _is_same_file(self._descriptor, str(self.path)) and _is_same_file(
+            self._lock, lock_path
+        )
+        if is_there and self._size_b <= 2 * self._created_b + _MAX_STALE_B:
             return
-        # A whole tree that is gone, as of a simulation that has ended, is not wanted back.
+        # A folder that is gone altogether, as after a simulation, is not created again.
         self._state.parent.stat()
         old = self.path, self._descriptor, self._lock
-        self._make()
-        _discard(*old)
+        self._create()
+        _delete(*old)
 
     def catch_up(self) -> None:
-        """Write what could not be written before."""
+        """Write what could not be written earlier."""
         with suppress(OSError):
             self.renew()
             self._append(b"")
 
     def close(self, *, leave: bool) -> None:
-        """Let go of it; ``leave`` it where something could not be put back."""
+        """Close the journal; ``leave`` the file where something could not be restored."""
         if leave:
             self.catch_up()
             os.close(self._descriptor)
             os.close(self._lock)
         else:
-            _discard(self.path, self._descriptor, self._lock)
+            _delete(self.path, self._descriptor, self._lock)
 
-    def _make(self) -> None:
-        """A new file with all that is held, locked before anybody can see it."""
+    def _create(self) -> None:
+        """Create a file with everything that is held, locked before anybody can see it."""
         folder = made(made(self._state) / FOLDER)
         path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{ENDING}"
         header = _header()
         data = header + b"".join(_line(begin=hold.as_json()) for hold in self._holds.values())
-        lock = _created(lock_of(str(path)), 0o600)
+        lock = _create_file(lock_of(str(path)), 0o600)
         descriptor = -1
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            descriptor = _created(str(path), 0o644)
+            descriptor = _create_file(str(path), 0o644)
             _write(descriptor, data, 0)
             _sync_folder(folder)
         except OSError:
-            _discard(path, descriptor, lock)
+            _delete(path, descriptor, lock)
             raise
         self.path, self._descriptor, self._lock = path, descriptor, lock
-        self._header_b, self._owed = len(header), b""
-        self._made_b = self._size_b = len(data)
+        self._header_b, self._pending = len(header), b""
+        self._created_b = self._size_b = len(data)
 
-    def _owe(self, line: bytes) -> None:
-        self._owed += line
+    def _queue(self, line: bytes) -> None:
+        self._pending += line
         self.catch_up()
 
     def _append(self, line: bytes) -> None:
-        """All that is owed and this line, or nothing."""
-        data = self._owed + line
+        """Write all pending lines and this one, or nothing and raise OSError."""
+        data = self._pending + line
         if data:
             _write(self._descriptor, data, self._size_b)
             self._size_b += len(data)
-            self._owed = b""
+            self._pending = b""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A guardian's file, read by another. ``holds`` have not ended, in the order they began.
+class StoredJournal:
+    """A journal as read from disk. ``holds`` have not ended, in the order they began.
 
-    ``is_damaged`` where there are lines that nobody can read.
+    ``is_damaged`` where it has lines that cannot be parsed.
     """
 
     path: Path
@@ -145,7 +150,7 @@ class Kept:
     is_live: bool
     node: str = ""
     is_damaged: bool = False
-    format: int = _FORMAT
+    format: int = _FORMAT_VERSION
     namespace: str = ""
 
     @property
@@ -154,85 +159,85 @@ class Kept:
 
     @property
     def is_of_another_machine(self) -> bool:
-        """A state folder may be in a home that many machines share."""
+        """A state folder may be in a home folder that many machines share."""
         return self.node not in {"", os.uname().nodename} and not self.is_of_this_boot
 
     @property
     def is_of_another_version(self) -> bool:
-        return self.format != _FORMAT
+        return self.format != _FORMAT_VERSION
 
 
-def kept(state: Path) -> list[Kept]:
-    """The files of all guardians, the oldest first, dead or alive; only those we can trust."""
-    found = []
-    for path in sorted((state / FOLDER).glob(f"*{ENDING}"), key=_age):
-        live = is_live(str(path))  # before it is read: what a guardian does last is in it then
-        with suppress(OSError), _opened(path) as file:
-            found.append(_read(path, file.read(), is_live=live))
-    return found
+def read_journals(state: Path) -> list[StoredJournal]:
+    """The journals of all guardians, dead or alive, oldest first; only those we can trust."""
+    journals = []
+    for path in sorted((state / FOLDER).glob(f"*{ENDING}"), key=_modified_s):
+        live = is_live(str(path))  # before reading: a guardian's last change is in it then
+        with suppress(OSError), _open_trusted(path) as file:
+            journals.append(_read(path, file.read(), is_live=live))
+    return journals
 
 
-def untrusted(state: Path) -> list[Path]:
-    """Those of no living guardian that anybody may have written."""
+def list_untrusted(state: Path) -> list[Path]:
+    """The journals without a living guardian that another user may have written."""
     paths = sorted((state / FOLDER).glob(f"*{ENDING}"))
-    return [path for path in paths if _is_distrusted(path) and not is_live(str(path))]
+    return [path for path in paths if _is_untrusted(path) and not is_live(str(path))]
 
 
-class Claimed:
-    """A leftover that is ours alone."""
+class ClaimedJournal:
+    """A leftover journal that no other process restores."""
 
-    def __init__(self, found: Kept, whole_b: int) -> None:
-        self.found = found
-        self._whole_b = whole_b
+    def __init__(self, content: StoredJournal, complete_b: int) -> None:
+        self.content = content
+        self._complete_b = complete_b
 
     def end(self, left: Sequence[Hold]) -> None:
-        """Only these holds are left to undo; where there are none, neither is the file.
+        """Keep only the holds that are ``left`` to undo; delete the file where there are none.
 
-        An OSError where the file tells of more than that, as it did before.
+        Raises OSError where the file could not be changed.
         """
-        path = self.found.path
+        path = self.content.path
         if left:
-            if tuple(left) != self.found.holds:
+            if tuple(left) != self.content.holds:
                 self._rewrite(left)
             return
-        if self.found.is_damaged:  # for whoever wants to know what it was
-            path.replace(path.with_suffix(_ASIDE))
+        if self.content.is_damaged:  # kept for inspection
+            path.replace(path.with_suffix(_DAMAGED_ENDING))
         else:
             path.unlink(missing_ok=True)
         Path(lock_of(str(path))).unlink(missing_ok=True)
 
     def _rewrite(self, left: Sequence[Hold]) -> None:
         ids = {hold.id for hold in left}
-        lines = [_line(end=hold.id) for hold in self.found.holds if hold.id not in ids]
+        lines = [_line(end=hold.id) for hold in self.content.holds if hold.id not in ids]
         lines += [_line(begin=hold.as_json()) for hold in left]
-        descriptor = os.open(self.found.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(self.content.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            os.ftruncate(descriptor, self._whole_b)
-            _write(descriptor, b"".join(lines), self._whole_b)
+            os.ftruncate(descriptor, self._complete_b)
+            _write(descriptor, b"".join(lines), self._complete_b)
         finally:
             os.close(descriptor)
 
 
 @contextmanager
-def claimed(leftover: Kept) -> Iterator[Claimed | None]:
-    """A leftover for ourselves alone, as it is now; None where it is somebody else's or gone.
+def claim_journal(leftover: StoredJournal) -> Iterator[ClaimedJournal | None]:
+    """Claim a leftover, as it is now; None where another process has it or it is gone.
 
-    Where nothing can be written or locked, it is ours all the same: knobs go first, and what two
-    put back at once is back.
+    Where nothing can be written or locked, it is claimed anyway: restoring settings comes first,
+    and two processes that restore the same value do no harm.
     """
     with ExitStack() as files:
         try:
-            lock = _lock_to_claim(leftover.path)
+            lock = _open_lock(leftover.path)
         except OSError:
             lock = None
         if lock is not None:
             files.callback(os.close, lock)
-        if lock is not None and not _is_locked(lock, _PATIENCE_S):
+        if lock is not None and not _take_lock(lock, _LOCK_DEADLINE_S):
             yield None
             return
         try:
-            file = files.enter_context(_opened(leftover.path))
-        except FileNotFoundError:  # somebody else was quicker
+            file = files.enter_context(_open_trusted(leftover.path))
+        except FileNotFoundError:  # another process was faster
             with suppress(OSError):
                 Path(lock_of(str(leftover.path))).unlink()
             yield None
@@ -241,17 +246,17 @@ def claimed(leftover: Kept) -> Iterator[Claimed | None]:
             yield None
             return
         data = file.read()
-        whole_b = data.rfind(b"\n") + 1
-        yield Claimed(_read(leftover.path, data, is_live=False), whole_b)
+        complete_b = data.rfind(b"\n") + 1
+        yield ClaimedJournal(_read(leftover.path, data, is_live=False), complete_b)
 
 
-def sweep(state: Path) -> None:
+def remove_stale_locks(state: Path) -> None:
     """Remove the locks of guardians that were killed before they had a journal."""
     for path in (state / FOLDER).glob(f"*{LOCK}"):
         journal = path.with_suffix(ENDING)
         with suppress(OSError):
-            # A younger one may be of a guardian that is about to lock it.
-            is_old = time.time() - path.stat().st_mtime > _STALE_S
+            # A recent one may belong to a guardian that is about to lock it.
+            is_old = time.time() - path.stat().st_mtime > _STALE_LOCK_S
             if is_old and not journal.exists() and not is_live(str(journal)):
                 path.unlink()
 
@@ -259,32 +264,32 @@ def sweep(state: Path) -> None:
 def _header() -> bytes:
     where = {"boot_id": boot_id(), "node": os.uname().nodename, "namespace": pid_namespace()}
     process = {"pid": os.getpid(), "ticks": started_ticks(os.getpid())}
-    return _line(format=_FORMAT, **where, **process, began_s=time.time())
+    return _line(format=_FORMAT_VERSION, **where, **process, began_s=time.time())
 
 
 def _line(**content: Any) -> bytes:
     return json.dumps(content).encode() + b"\n"
 
 
-def _read(path: Path, data: bytes, *, is_live: bool) -> Kept:
+def _read(path: Path, data: bytes, *, is_live: bool) -> StoredJournal:
     header: Mapping[str, Any] = {}
     holds: dict[str, Hold] = {}
     is_damaged = False
     for line in data.split(b"\n")[:-1]:
         try:
-            told = json.loads(line)
+            record = json.loads(line)
             if not header:
-                header = {"boot_id": str(told["boot_id"]), "pid": int(told["pid"])}
-                header |= {"node": str(told["node"]), "format": told["format"]}
-                header |= {"namespace": str(told["namespace"])}
-            elif "begin" in told:
-                hold = Hold.from_json(told["begin"])
+                header = {"boot_id": str(record["boot_id"]), "pid": int(record["pid"])}
+                header |= {"node": str(record["node"]), "format": record["format"]}
+                header |= {"namespace": str(record["namespace"])}
+            elif "begin" in record:
+                hold = Hold.from_json(record["begin"])
                 holds[hold.id] = hold
             else:
-                holds.pop(told["end"], None)
-        except _UNREADABLE:  # noqa: PERF203  # each line is for itself
+                holds.pop(record["end"], None)
+        except _PARSE_ERRORS:  # noqa: PERF203  # the other lines are still of use
             is_damaged = True
-    return Kept(
+    return StoredJournal(
         path,
         header.get("boot_id", ""),
         header.get("pid", 0),
@@ -292,25 +297,25 @@ def _read(path: Path, data: bytes, *, is_live: bool) -> Kept:
         is_live,
         header.get("node", ""),
         is_damaged,
-        header.get("format", _FORMAT),
+        header.get("format", _FORMAT_VERSION),
         header.get("namespace", ""),
     )
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A file that nobody but us or root can have written, or an OSError."""
+def _open_trusted(path: Path) -> BinaryIO:
+    """Open a file that only we or root can have written; OSError for any other."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    told = os.fstat(descriptor)
-    others_write = told.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if not stat.S_ISREG(told.st_mode) or told.st_uid not in {0, os.geteuid()} or others_write:
+    status = os.fstat(descriptor)
+    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid not in {0, os.geteuid()} or others_write:
         os.close(descriptor)
         raise PermissionError(errno.EPERM, "not ours", str(path))
     return os.fdopen(descriptor, "rb")
 
 
-def _is_distrusted(path: Path) -> bool:
+def _is_untrusted(path: Path) -> bool:
     try:
-        _opened(path).close()
+        _open_trusted(path).close()
     except PermissionError:
         return True
     except OSError:
@@ -318,15 +323,15 @@ def _is_distrusted(path: Path) -> bool:
     return False
 
 
-def _created(path: str, mode: int) -> int:
-    """A new file, with that mode whatever the umask."""
+def _create_file(path: str, mode: int) -> int:
+    """Create a file with that mode, whatever the umask."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     os.fchmod(descriptor, mode)
     return descriptor
 
 
 def _write(descriptor: int, data: bytes, offset_b: int) -> None:
-    """All of it, on the disk, or nothing and an OSError."""
+    """Write and sync all of the data, or nothing and raise OSError."""
     try:
         if os.pwrite(descriptor, data, offset_b) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301
@@ -337,33 +342,33 @@ def _write(descriptor: int, data: bytes, offset_b: int) -> None:
         raise
 
 
-def _discard(path: Path, *descriptors: int) -> None:
-    """The journal before its lock: without one it would be a leftover."""
-    for each in (path, Path(lock_of(str(path)))):
+def _delete(path: Path, *descriptors: int) -> None:
+    """Delete the journal, then its lock: without the lock it would be a leftover."""
+    for file in (path, Path(lock_of(str(path)))):
         with suppress(OSError):
-            each.unlink()
+            file.unlink()
     for descriptor in descriptors:
         with suppress(OSError):
             os.close(descriptor)
 
 
-def _is_at(descriptor: int, path: str) -> bool:
+def _is_same_file(descriptor: int, path: str) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:
         return False
 
 
-def _lock_to_claim(journal: Path) -> int:
+def _open_lock(journal: Path) -> int:
     path = lock_of(str(journal))
     try:
         return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    except OSError:  # to lock it, it need not be written
+    except OSError:  # read access is enough to lock it
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
-def _is_locked(descriptor: int, patience_s: float) -> bool:
-    """Whether nobody else has it. Where there are no locks, nobody has any."""
+def _take_lock(descriptor: int, patience_s: float) -> bool:
+    """Whether the lock was taken; True where the file system has no locks."""
     deadline_s = time.monotonic() + patience_s
     while True:
         try:
@@ -371,14 +376,14 @@ def _is_locked(descriptor: int, patience_s: float) -> bool:
         except BlockingIOError:  # noqa: PERF203
             if time.monotonic() >= deadline_s:
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         except OSError:
             return True
         else:
             return True
 
 
-def _age(path: Path) -> float:
+def _modified_s(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:

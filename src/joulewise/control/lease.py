@@ -1,7 +1,4 @@
-"""Leases: the right to turn a knob, which ends with whoever holds it.
-
-What a lease is asked for, checked before a guardian hears of it.
-"""
+"""Leases: the right to change settings of devices, which ends with its holder's process."""
 
 from __future__ import annotations
 
@@ -14,57 +11,59 @@ from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, Final
 
-from joulewise.control.client import Client, GoneError, connect
-from joulewise.control.holds import End, RestoreOutcome, Wanted
+from joulewise.control.client import Client, GuardianGoneError, connect
+from joulewise.control.holds import DeviceRequest, End, RestoreOutcome
 from joulewise.control.messages import said
 from joulewise.control.protocol import lease_line, release_line
 from joulewise.data import Knob
 from joulewise.devices import Device
 from joulewise.errors import DeviceError, JoulewiseError, UsageError
 
-Named = Device | str | int
+DeviceName = Device | str | int
 
 
-def checked_settings(given: Mapping[Knob, object]) -> dict[Knob, float]:
-    """Those that are given, as numbers."""
-    asked = {knob: _number(knob, value) for knob, value in given.items() if value is not None}
-    if not asked:
-        raise UsageError("a lease of nothing", "name a setting, such as power_limit_w=150")
-    return asked
+def check_settings(given: Mapping[Knob, object]) -> dict[Knob, float]:
+    """The settings that are given, as numbers; UsageError where there is none."""
+    settings = {
+        knob: _check_number(knob, value) for knob, value in given.items() if value is not None
+    }
+    if not settings:
+        raise UsageError("a lease needs a setting", "give one, such as power_limit_w=150")
+    return settings
 
 
-def checked_devices(given: Named | Iterable[Named]) -> list[Device | str]:
-    """Devices and names of devices; a number is a GPU's."""
+def check_devices(given: DeviceName | Iterable[DeviceName]) -> list[Device | str]:
+    """Devices and names of devices; a number is the index of a GPU."""
     named = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
-    asked = [_device(each) for each in named]
-    if not asked:
-        raise UsageError("a lease of no device", 'name one, such as "gpu0"')
-    return asked
+    devices = [_check_device(device) for device in named]
+    if not devices:
+        raise UsageError("a lease needs a device", 'name one, such as "gpu0"')
+    return devices
 
 
-def _number(knob: Knob, value: object) -> float:
+def _check_number(knob: Knob, value: object) -> float:
     if not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value):
         return float(value)
     unit = "watts" if knob.unit == "W" else knob.unit
-    raise UsageError(f"{knob.value}={value!r} is no number", f"give {unit}, as a number")
+    raise UsageError(f"{knob.value} must be a number, not {value!r}", f"give a number of {unit}")
 
 
-def _device(each: object) -> Device | str:
-    if not isinstance(each, bool) and isinstance(each, Integral):
-        return f"gpu{each}"
-    if isinstance(each, str | Device):
-        return each
-    raise UsageError(f"{each!r} is no device", 'name it by its key, such as "gpu0"')
+def _check_device(device: object) -> Device | str:
+    if not isinstance(device, bool) and isinstance(device, Integral):
+        return f"gpu{device}"
+    if isinstance(device, str | Device):
+        return device
+    raise UsageError(f"{device!r} is not a device", 'name it by its key, such as "gpu0"')
 
 
 _ENDED: Final = (
-    "the guardian of the knobs was killed, and its leases ended: another one has put things back"
+    "the guardian of the settings was killed and its leases ended: another one has restored them"
 )
-_RESTORE: Final = "once the device answers, run `joulewise restore`"
+_RESTORE_HINT: Final = "once the device answers, run `joulewise restore`"
 
 
 def lease(
-    devices: Named | Iterable[Named],
+    devices: DeviceName | Iterable[DeviceName],
     *,
     power_limit_w: float | None = None,
     power_limit_short_w: float | None = None,
@@ -72,10 +71,11 @@ def lease(
     mem_clock_mhz: float | None = None,
     force: bool = False,
 ) -> Lease:
-    """Turn knobs of one or several devices (or their keys: ``"gpu0"``, 0) until the lease ends.
+    """Change settings of one or several devices (or their keys: ``"gpu0"``, 0) for a lease.
 
-    All of them are turned or, with an error that says why, none. Clocks go to the nearest that
-    the device supports. ``force`` turns them also while others use the device.
+    Limits are in watts, clocks in MHz; None leaves a setting alone. All of them are changed or,
+    with an error that says why, none. A clock becomes the nearest that the device supports.
+    ``force`` changes settings also while others use the device.
     """
     given = {
         Knob.POWER_LIMIT: power_limit_w,
@@ -83,48 +83,51 @@ def lease(
         Knob.SM_CLOCK: sm_clock_mhz,
         Knob.MEMORY_CLOCK: mem_clock_mhz,
     }
-    settings, named = checked_settings(given), checked_devices(devices)
+    settings, named = check_settings(given), check_devices(devices)
     names = [each if isinstance(each, str) else each.info.uid for each in named]
-    return _our_line().lease(tuple(Wanted(name, settings) for name in names), force=force)
+    return _process_connection().lease(
+        tuple(DeviceRequest(name, settings) for name in names), force=force
+    )
 
 
 class Lease:
-    """Knobs that are turned until ``release``, or the end of a ``with`` block or this process.
+    """Settings that hold until ``release``, the end of a ``with`` block, or of this process.
 
-    ``enforced`` is what each device holds, read back, by its key; ``before`` is what goes back,
-    None where the clock was not locked; ``notes`` say what else there is to know, after the
-    release also whether a limit never bound, was below the floor, or lost its guardian.
+    ``enforced`` are the values read back from each device, by its key; ``before`` those that will
+    be put back, None where a clock was not locked. ``notes`` are remarks for the user, after the
+    release also whether a limit never took effect, was below what the device can reach, or lost its
+    guardian.
     """
 
-    def __init__(self, line: _GuardianConnection, told: Mapping[str, Any]) -> None:
-        self._line = line
-        self._era = line.era
-        self._hold: str | None = told["hold"]
-        self.before: Mapping[str, Mapping[Knob, float | None]] = _by_knob(told["before"])
-        self.enforced: Mapping[str, Mapping[Knob, float]] = _by_knob(told["enforced"])
-        self.by_service = line.is_service
-        self.notes: tuple[str, ...] = tuple(told["notes"])
+    def __init__(self, connection: _GuardianConnection, answer: Mapping[str, Any]) -> None:
+        self._connection = connection
+        self._guardian_number = connection.guardian_number
+        self._hold: str | None = answer["hold"]
+        self.before: Mapping[str, Mapping[Knob, float | None]] = _values_by_knob(answer["before"])
+        self.enforced: Mapping[str, Mapping[Knob, float]] = _values_by_knob(answer["enforced"])
+        self.by_service = connection.is_service
+        self.notes: tuple[str, ...] = tuple(answer["notes"])
 
     def fileno(self) -> int:
-        """Readable when it is time to ask whether it is ``gone``; -1 where it has ended."""
-        return self._line.fileno()
+        """Readable when ``gone`` should be called; -1 where the lease has ended."""
+        return self._connection.fileno()
 
-    def gone(self) -> GoneError | None:
-        """Whether the guardian is gone: what it has set may be put back at any time."""
-        return self._line.gone(self._era) if self._hold is not None else None
+    def gone(self) -> GuardianGoneError | None:
+        """How the guardian ended, None while it lives: its settings may be put back at any time."""
+        return self._connection.gone(self._guardian_number) if self._hold is not None else None
 
     def release(self) -> list[RestoreOutcome]:
-        """Put back what was there before; a DeviceError where that could not be done."""
+        """Put back the values from before; DeviceError where that failed."""
         if self._hold is None:
             return []
         hold, self._hold = self._hold, None
-        outcomes, notes = self._line.release(self._era, hold)
+        outcomes, notes = self._connection.release(self._guardian_number, hold)
         self.notes += notes
-        if self._line.era != self._era:
-            self.notes += (self._line.ended,)
+        if self._connection.guardian_number != self._guardian_number:
+            self.notes += (self._connection.ended,)
         failed = [outcome for outcome in outcomes if outcome.end is End.FAILED]
         if failed:
-            raise DeviceError("; ".join(map(said, failed)), _RESTORE)
+            raise DeviceError("; ".join(map(said, failed)), _RESTORE_HINT)
         return outcomes
 
     def __enter__(self) -> Lease:  # noqa: PYI034  # Self came with Python 3.11
@@ -138,25 +141,25 @@ class Lease:
     ) -> None:
         if kind is None:
             self.release()
-        else:  # what went wrong in the block is the news; the guardian tries on by itself
+        else:  # the block's own error is raised; the guardian keeps trying by itself
             with suppress(JoulewiseError):
                 self.release()
 
 
 class _GuardianConnection:
-    """This process's line to its guardian: it is there for as long as there is a lease."""
+    """This process's connection to its guardian, open for as long as there is a lease."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._leases = 0
-        self.era = 0  # leases of another era ended with the guardian that gave them
-        self.ended = ""  # how that was
+        self.guardian_number = 0  # leases of an earlier guardian ended with it
+        self.ended = ""  # how the earlier guardian ended
 
     @property
     def is_ours(self) -> bool:
-        """Not after a fork: leases are the parent's."""
+        """False in a forked child: the leases are the parent's."""
         return self._pid == os.getpid()
 
     @property
@@ -166,62 +169,64 @@ class _GuardianConnection:
     def fileno(self) -> int:
         return self._client.fileno() if self._client else -1
 
-    def gone(self, era: int) -> GoneError | None:
+    def gone(self, guardian_number: int) -> GuardianGoneError | None:
         with self._lock:
-            if self._client is None or era != self.era:
-                return GoneError(_ENDED, "take the leases again")
+            if self._client is None or guardian_number != self.guardian_number:
+                return GuardianGoneError(_ENDED, "take the leases again")
             return self._client.gone()
 
-    def lease(self, wanted: tuple[Wanted, ...], *, force: bool) -> Lease:
+    def lease(self, wanted: tuple[DeviceRequest, ...], *, force: bool) -> Lease:
         with self._lock:
             if self._client is None:
                 self._client = connect(os.environ)
             try:
-                told = self._client.ask(lease_line(wanted, force=force))
-            except GoneError as error:
+                answer = self._client.request(lease_line(wanted, force=force))
+            except GuardianGoneError as error:
                 self._recover(self._client, error)
                 raise JoulewiseError(_ENDED, "take the leases again") from None
             except BaseException:
                 self._close_if_idle()
                 raise
             self._leases += 1
-            return Lease(self, told)
+            return Lease(self, answer)
 
-    def release(self, era: int, hold: str) -> tuple[list[RestoreOutcome], tuple[str, ...]]:
-        if not self.is_ours:  # before the lock, which another thread may have held at the fork
+    def release(
+        self, guardian_number: int, hold: str
+    ) -> tuple[list[RestoreOutcome], tuple[str, ...]]:
+        if not self.is_ours:  # checked first: another thread may have held the lock at the fork
             return [], ()
         with self._lock:
-            if self._client is None or era != self.era:
+            if self._client is None or guardian_number != self.guardian_number:
                 return [], ()
             self._leases -= 1
             try:
-                told = self._client.ask(release_line(hold))
-            except GoneError as error:
-                told = self._recover(self._client, error)
+                answer = self._client.request(release_line(hold))
+            except GuardianGoneError as error:
+                answer = self._recover(self._client, error)
             finally:
                 self._close_if_idle()
-        outcomes = [RestoreOutcome.from_json(each) for each in told.get("outcomes", [])]
-        return outcomes, tuple(told.get("notes", ()))
+        outcomes = [RestoreOutcome.from_json(each) for each in answer.get("outcomes", [])]
+        return outcomes, tuple(answer.get("notes", ()))
 
-    def _recover(self, gone: Client, error: GoneError) -> Mapping[str, Any]:
-        """The guardian was killed: the first thing that another does is to put things back."""
+    def _recover(self, gone: Client, error: GuardianGoneError) -> Mapping[str, Any]:
+        """Start another guardian: before anything else it restores what the last one left."""
         gone.close()
         self._client, self._leases = None, 0
-        self.era += 1
-        self.ended = _ENDED if error.outcomes is None else f"{error.message}, and put things back"
+        self.guardian_number += 1
+        self.ended = _ENDED if error.outcomes is None else f"{error.message} and restored them"
         if error.outcomes is not None:
             return {"outcomes": error.outcomes}
         try:
-            fresh = connect(os.environ)
+            new_client = connect(os.environ)
         except JoulewiseError:
             raise error from None
-        fresh.close()
-        if fresh.is_service != gone.is_service:  # which knows nothing of it
+        new_client.close()
+        if new_client.is_service != gone.is_service:  # it does not know the other's journal
             raise error
-        return fresh.greeting
+        return new_client.greeting
 
-    def forget(self) -> None:
-        """In a fork: hang up without a word, so that the parent's end is the only one."""
+    def close_in_fork(self) -> None:
+        """In a forked child: close our copy, so that the guardian notices the parent's end."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -232,28 +237,28 @@ class _GuardianConnection:
             self._client = None
 
 
-def _by_knob(told: Mapping[str, Any]) -> dict[str, dict[Knob, Any]]:
+def _values_by_knob(told: Mapping[str, Any]) -> dict[str, dict[Knob, Any]]:
     return {
         key: {Knob(knob): value for knob, value in values.items()} for key, values in told.items()
     }
 
 
-_line = _GuardianConnection()
-_start = threading.Lock()
+_connection = _GuardianConnection()
+_start_lock = threading.Lock()
 
 
-def _our_line() -> _GuardianConnection:
-    global _line  # noqa: PLW0603  # one of a process
-    with _start:
-        if not _line.is_ours:
-            _line = _GuardianConnection()
-        return _line
+def _process_connection() -> _GuardianConnection:
+    global _connection  # noqa: PLW0603  # one of a process
+    with _start_lock:
+        if not _connection.is_ours:
+            _connection = _GuardianConnection()
+        return _connection
 
 
 def _after_fork() -> None:
-    global _start  # noqa: PLW0603
-    _start = threading.Lock()
-    _line.forget()
+    global _start_lock  # noqa: PLW0603
+    _start_lock = threading.Lock()
+    _connection.close_in_fork()
 
 
 if hasattr(os, "register_at_fork"):

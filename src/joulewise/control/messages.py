@@ -1,7 +1,4 @@
-"""What happened to knobs, in words: for the log, for errors and for people.
-
-The log of everything that was turned, by whom, and how it went back.
-"""
+"""Changes of settings as text, for errors and people, and the log of all of them."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from joulewise.process.state_dir import made
 def who(holder: LeaseHolder) -> str:
     """As in "pid 4711 (python, user anna) since 2026-03-01 14:03:00"."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since_s))
-    return f"{caller(holder)} since {since}"
+    return f"{describe_process(holder)} since {since}"
 
 
-def caller(holder: LeaseHolder) -> str:
+def describe_process(holder: LeaseHolder) -> str:
     return f"pid {holder.pid} ({holder.program}, user {user(holder.uid)})"
 
 
@@ -46,7 +43,7 @@ def valued(knob: Knob, value: float) -> str:
     return f"{round(value, 3):.10g} {knob.unit}"
 
 
-def set_for_a_run(knob: Knob, before: float | None, value: float) -> str:
+def describe_for_run(knob: Knob, before: float | None, value: float) -> str:
     """As in "power limit 300 -> 150 W"."""
     if before is None:
         return f"{knob.label} locked at {valued(knob, value)}"
@@ -56,116 +53,120 @@ def set_for_a_run(knob: Knob, before: float | None, value: float) -> str:
 
 
 def said(what: RestoreOutcome | Sequence[Change]) -> str:
+    """As in "gpu0's power limit back to 300 W", or for changes "… from 300 W to 150 W"."""
     if isinstance(what, RestoreOutcome):
-        return _of_outcome(what)
+        return _describe_outcome(what)
     return ", ".join(
-        f"{named(each.key, each.knob)} from {_before(each)} to {valued(each.knob, each.value)}"
-        for each in what
+        f"{named(one.key, one.knob)} from {_value_before(one)} to {valued(one.knob, one.value)}"
+        for one in what
     )
 
 
 class DeviceNotes:
-    """What there is to know of devices, once for all of which it is the same."""
+    """Notes on devices, each written once for all devices that it applies to."""
 
     def __init__(self) -> None:
-        self._keys: dict[str, list[str]] = {}
+        self._keys_by_note: dict[str, list[str]] = {}
 
-    def add(self, key: str, knob: Knob, what: str) -> None:
-        self._keys.setdefault(f"{knob.label} {what}", []).append(key)
+    def add(self, key: str, knob: Knob, note: str) -> None:
+        self._keys_by_note.setdefault(f"{knob.label} {note}", []).append(key)
 
-    def said(self) -> tuple[str, ...]:
-        return tuple(f"{listed_keys(keys)}: {what}" for what, keys in self._keys.items())
+    def lines(self) -> tuple[str, ...]:
+        return tuple(f"{listed_keys(keys)}: {note}" for note, keys in self._keys_by_note.items())
 
 
-def _of_outcome(what: RestoreOutcome) -> str:
-    name = named(what.key, what.knob)
-    back = "unlocked" if what.value is None else f"back to {valued(what.knob, what.value)}"
-    if what.end is End.RESTORED:
+def _describe_outcome(outcome: RestoreOutcome) -> str:
+    name = named(outcome.key, outcome.knob)
+    back = "unlocked" if outcome.value is None else f"back to {valued(outcome.knob, outcome.value)}"
+    if outcome.end is End.RESTORED:
         return f"{name} {back}"
-    if what.end is End.FAILED:
-        return f"{name} could not be {'' if what.value is None else 'put '}{back}: {what.reason}"
-    at = "" if what.found is None else valued(what.knob, what.found)
-    if what.end is End.ALREADY:
+    if outcome.end is End.FAILED:
+        return (
+            f"{name} could not be {'' if outcome.value is None else 'put '}{back}: {outcome.reason}"
+        )
+    at = "" if outcome.found is None else valued(outcome.knob, outcome.found)
+    if outcome.end is End.ALREADY:
         return f"{name} is at {at} already, as it was before"
-    return f"{name} is at {at}, which joulewise did not set, and is left so"
+    return f"{name} is at {at}, which joulewise did not set, and is left as it is"
 
 
-def _before(change: Change) -> str:
+def _value_before(change: Change) -> str:
     return "unlocked" if change.before is None else valued(change.knob, change.before)
 
 
 LOG: Final = "control.log"
-REFUSED: Final = "refused.log"  # apart, so that whoever is refused a lot does not push out the rest
-_MOST_B: Final = 1 << 20
-_KEPT: Final = 8  # full ones
-_WINDOW_S: Final = 60.0
-_MOST_CALLERS: Final = 256
-_REST: Final = "others"
+REFUSED: Final = "refused.log"  # a file of its own: many refusals must not push out the rest
+# Chosen: 9 MiB of logs in all, and memory for at most 256 callers. Doubled, twice as much.
+_MAX_LOG_B: Final = 1 << 20
+_MAX_FULL_LOGS: Final = 8
+_MAX_CALLERS: Final = 256
+_LIMIT_PERIOD_S: Final = 60.0
+_OTHERS: Final = "others"
 
 
 def open_log(state: Path, name: str, file: str = LOG) -> Callable[[str], None]:
-    """Adds a line with its time. A disk that is full costs the line, not the guardian."""
+    """A function that appends a line with its time; on a full disk the line is lost."""
     path = state / file
     with suppress(OSError):
-        made(state)  # once: who removes it later (a simulation that ends) does not want it back
+        made(state)  # once: a simulation that ends removes it for good
 
-    def log(what: str) -> None:
+    def log(text: str) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        line = f"{stamp} {name}[{os.getpid()}] {what}".replace("\n", " ") + "\n"
+        line = f"{stamp} {name}[{os.getpid()}] {text}".replace("\n", " ") + "\n"
         with suppress(OSError):
-            if path.exists() and path.stat().st_size > _MOST_B:
-                _move_on(path)
+            if path.exists() and path.stat().st_size > _MAX_LOG_B:
+                _rotate(path)
             with open(path, "a", encoding="utf-8", opener=_open) as opened:
                 opened.write(line)
 
     return log
 
 
-class Ration:
-    """Tells some lines of each caller in a while, and counts the rest of them.
+class LogLimiter:
+    """Logs a limited number of lines a minute for each caller, and counts the rest.
 
-    So nobody can drown what others did.
+    So nobody can flood the log and push out what others did.
     """
 
     def __init__(
         self,
         log: Callable[[str], None],
-        most: int,
+        max_lines: int,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``most`` is how many lines a caller has in a minute."""
+        """``max_lines`` is how many lines a caller may log in a minute."""
         self._log = log
-        self._most = most
+        self._max_lines = max_lines
         self._now_s = now_s
-        self._windows: dict[str, _Window] = {}
+        self._callers: dict[str, _CallerLines] = {}
 
-    def tell(self, caller: str, line: str) -> None:
-        self.sum_up()
-        if len(self._windows) >= _MOST_CALLERS and caller not in self._windows:
-            caller = _REST
-        window = self._windows.setdefault(caller, _Window(self._now_s()))
-        window.lines += 1
-        if window.lines <= self._most:
+    def log(self, caller: str, line: str) -> None:
+        self.report_dropped()
+        if len(self._callers) >= _MAX_CALLERS and caller not in self._callers:
+            caller = _OTHERS
+        counted = self._callers.setdefault(caller, _CallerLines(self._now_s()))
+        counted.lines += 1
+        if counted.lines <= self._max_lines:
             self._log(line)
 
-    def sum_up(self, *, everything: bool = False) -> None:
-        """Say how much was left out, once a window is over."""
+    def report_dropped(self, *, everything: bool = False) -> None:
+        """Log how many lines were dropped, for each caller whose minute is over."""
         now_s = self._now_s()
-        for caller, window in list(self._windows.items()):
-            if everything or now_s - window.began_s >= _WINDOW_S:
-                del self._windows[caller]
-                if window.lines > self._most:
-                    self._log(f"and {window.lines - self._most:,} more of {caller}")
+        for caller, counted in list(self._callers.items()):
+            if everything or now_s - counted.began_s >= _LIMIT_PERIOD_S:
+                del self._callers[caller]
+                if counted.lines > self._max_lines:
+                    self._log(f"and {counted.lines - self._max_lines:,} more of {caller}")
 
 
 @dataclass
-class _Window:
+class _CallerLines:
     began_s: float
     lines: int = 0
 
 
-def _move_on(path: Path) -> None:
-    names = [path, *(path.with_suffix(f".log.{number}") for number in range(1, _KEPT + 1))]
+def _rotate(path: Path) -> None:
+    names = [path, *(path.with_suffix(f".log.{number}") for number in range(1, _MAX_FULL_LOGS + 1))]
     for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
         with suppress(FileNotFoundError):
             newer.replace(older)

@@ -1,8 +1,6 @@
-"""Which command gives the right to turn a knob. We only name it: joulewise never calls sudo.
+"""Who may change settings: permissions, schedulers that kill a guardian, other users of a device.
 
-Whether somebody will end everything that a job has started, our guardian included.
-
-Other people on a device, who would be slowed by what we set.
+joulewise never calls sudo: errors name the command that gives the right.
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ from joulewise.process.linux import FIRST_NAMESPACE, parent, pid_namespace
 from joulewise.process.state_dir import is_safe, state_folder
 
 
-def what_gives_it(fix: str, *, is_simulated: bool = False) -> str:
-    """``fix`` is what the device says of it.
+def permission_fix(fix: str, *, is_simulated: bool = False) -> str:
+    """How to get the right to change a setting; ``fix`` is what the device suggests.
 
-    That is all that is left for root to do, and in a simulation there are ways of its own.
+    Root and users of a simulation get the device's own fix.
     """
     if os.geteuid() == 0 or is_simulated:
         return fix
@@ -35,18 +33,18 @@ def what_gives_it(fix: str, *, is_simulated: bool = False) -> str:
 
 
 def not_a_member(path: str) -> PermissionDeniedError:
-    """There is a service, whose socket is another group's."""
+    """The error where the service's socket belongs to a group that the user is not in."""
     try:
-        group = _group(Path(path).stat().st_gid)
+        group = _group_name(Path(path).stat().st_gid)
     except OSError:
         group = "GROUP"
     return PermissionDeniedError(
-        f"the service at {path} turns knobs for group {group}, in which you are not",
+        f"the service at {path} changes settings for group {group}, and you are not in it",
         f"run `sudo usermod -aG {group} {user(os.geteuid())}`, then log in again",
     )
 
 
-def _group(gid: int) -> str:
+def _group_name(gid: int) -> str:
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:
@@ -55,8 +53,8 @@ def _group(gid: int) -> str:
 
 EPILOG: Final = "epilog"
 _PROC: Final = Path("/proc")
-# What each sets for its jobs; Grid Engine's JOB_ID alone may be anybody's.
-_JOBS: Final = (
+# The variable that each scheduler sets for its jobs; JOB_ID alone need not be Grid Engine's.
+_JOB_VARIABLES: Final = (
     ("Slurm", "SLURM_JOB_ID"),
     ("PBS", "PBS_JOBID"),
     ("LSF", "LSB_JOBID"),
@@ -69,25 +67,31 @@ _GRID_ENGINE: Final = ("JOB_ID", "SGE_JOB_SPOOL_DIR")
 _SLURM: Final = re.compile(r"/job_(\d+)(/|$)")
 _PODS: Final = re.compile(r"/kubepods(\.slice)?(/|$)|/kubepods-")
 _CONTAINER: Final = re.compile(r"/(docker|libpod|cri-containerd)[-/][0-9a-f]{64}")
-_LOGIN: Final = re.compile(r"/user\.slice(/|$)|/user@\d+\.service(/|$)")
+_LOGIN_SESSION: Final = re.compile(r"/user\.slice(/|$)|/user@\d+\.service(/|$)")
 _SERVICE: Final = re.compile(r".*/([^/]+\.service)(/|$)")
-# They leave alone what their jobs and sessions have started.
-_LENIENT: Final = {"cron.service", "crond.service", "atd.service", "ssh.service", "sshd.service"}
-_STAYS: Final = {"systemd", "init"}  # as process 1: the container is a machine of its own
+# Services that do not kill what their jobs and sessions have started.
+_KEEPING_SERVICES: Final = {
+    "cron.service",
+    "crond.service",
+    "atd.service",
+    "ssh.service",
+    "sshd.service",
+}
+_INIT_PROGRAMS: Final = {"systemd", "init"}  # as process 1, the container runs like a machine
 
 
 def scheduler(environ: Mapping[str, str], proc: Path = _PROC) -> str | None:
-    """Who ends this process with all of its kin, in words; None in an ordinary login."""
-    for name, variable in _JOBS:
+    """What would kill this process with all that it started, as text; None in a login session."""
+    for name, variable in _JOB_VARIABLES:
         if environ.get(variable):
             return f"{name} (job {Path(environ[variable]).name})"
     if all(environ.get(variable) for variable in _GRID_ENGINE):
         return f"Grid Engine (job {environ['JOB_ID']})"
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return "Kubernetes"
-    if "JOULEWISE_SIM" in environ:  # those GPUs end with their container or service themselves
+    if "JOULEWISE_SIM" in environ:  # simulated GPUs end with their container or service, too
         return None
-    return _by_cgroup(proc) or _by_container(proc)
+    return _scheduler_of_cgroup(proc) or _scheduler_of_container(proc)
 
 
 def epilog_is_installed(environ: Mapping[str, str]) -> bool:
@@ -96,8 +100,8 @@ def epilog_is_installed(environ: Mapping[str, str]) -> bool:
     return is_safe(folder) and (folder / EPILOG).exists()
 
 
-def _by_cgroup(proc: Path) -> str | None:
-    """Told by any of the hierarchies; a variable may have been taken away, as by ``sudo``."""
+def _scheduler_of_cgroup(proc: Path) -> str | None:
+    """The scheduler by any cgroup hierarchy; ``sudo`` removes the variables that name it."""
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -109,18 +113,18 @@ def _by_cgroup(proc: Path) -> str | None:
         if job:
             return f"Slurm (job {job[1]})"
         if _CONTAINER.search(path) and pid_namespace(proc) == FIRST_NAMESPACE:
-            return "the container's runtime"  # where no namespace does it, as with --pid=host
-        service = None if _LOGIN.search(path) else _SERVICE.match(path)
-        if service and service[1] not in _LENIENT:
+            return "the container's runtime"  # without a pid namespace, as with --pid=host
+        service = None if _LOGIN_SESSION.search(path) else _SERVICE.match(path)
+        if service and service[1] not in _KEEPING_SERVICES:
             return f"systemd ({service[1]})"
     return None
 
 
-def _by_container(proc: Path) -> str | None:
-    """When process 1 of a container ends, the kernel kills the rest at once.
+def _scheduler_of_container(proc: Path) -> str | None:
+    """The container's process 1: when it ends, the kernel kills all others.
 
-    Whoever was put into one that runs (``docker exec``) does not descend from its process 1, and
-    the container goes on after them.
+    A process that was added to a running container (``docker exec``) does not descend from process
+    1, and the container goes on after it.
     """
     if pid_namespace(proc) in {"", FIRST_NAMESPACE}:
         return None
@@ -131,72 +135,75 @@ def _by_container(proc: Path) -> str | None:
         return None
     while pid > 1:
         pid = parent(pid, proc)
-    return f"the container's process 1 ({first})" if pid == 1 and first not in _STAYS else None
+    return (
+        f"the container's process 1 ({first})" if pid == 1 and first not in _INIT_PROGRAMS else None
+    )
 
 
-_CUDA: Final = "/dev/nvidia-uvm"  # open in whatever computes, and not in what only looks on
+_CUDA: Final = "/dev/nvidia-uvm"  # open in programs that compute, not in those that only monitor
 
 
-def no_strangers(
+def refuse_other_users(
     holder: LeaseHolder, device: Device, knob: Knob, _value: float, proc: Path = _PROC
 ) -> None:
-    """Refuses while somebody else uses the device, or may, by what the holder itself tells."""
-    _refuse_strangers(holder, device, knob, _environ(holder.pid, proc), proc)
+    """Raise HeldError while other users use the device; the holder's environment is trusted."""
+    _refuse_users(holder, device, knob, _read_environ(holder.pid, proc), proc)
 
 
-def no_other_owners(
+def refuse_other_owners(
     holder: LeaseHolder, device: Device, knob: Knob, _value: float, proc: Path = _PROC
 ) -> None:
-    """The same where the holder's word is not enough: by the kernel's and the driver's alone."""
-    _refuse_strangers(holder, device, knob, {}, proc)
+    """The same by what the kernel and the driver report, without trusting the holder."""
+    _refuse_users(holder, device, knob, {}, proc)
 
 
-def _refuse_strangers(
+def _refuse_users(
     holder: LeaseHolder, device: Device, knob: Knob, environ: Mapping[str, str], proc: Path
 ) -> None:
-    ours = _ours(holder, environ)
-    who = _strange_slices(device, environ) or _strangers(device, ours, proc)
+    ours = _own_uids(holder, environ)
+    who = _describe_other_instances(device, environ) or _describe_other_users(device, ours, proc)
     if who:
         raise HeldError(
-            f"{device.info.key} {who}, whom another {knob.label} would concern as well",
-            "wait until it is yours alone, or insist with --force (force=True)",
+            f"{device.info.key} {who}, whom a new {knob.label} would affect as well",
+            "wait until nobody else uses it, or use --force (force=True)",
         )
 
 
-def _strangers(device: Device, ours: set[int], proc: Path) -> str:
-    told = device.processes()
-    if isinstance(told, Unavailable) or not told:
+def _describe_other_users(device: Device, ours: set[int], proc: Path) -> str:
+    processes = device.processes()
+    if isinstance(processes, Unavailable) or not processes:
         return ""
     if pid_namespace(proc) not in {"", FIRST_NAMESPACE}:
-        # The driver counts processes as the host does, so that their numbers say nothing here.
-        more = len(told) - _computing(ours, proc)
-        return f"is used by {more} more than are seen in this container" if more > 0 else ""
-    for process in told:
-        uid = _owner(process.pid, proc)
-        if uid is None and _lives(process.pid):  # whose it is, is hidden from us (hidepid)
-            return f"is used by pid {process.pid} of somebody else"
+        # The driver reports pids of the host, which mean nothing in this container.
+        more = len(processes) - _count_cuda_processes(ours, proc)
+        processes_text = "1 process" if more == 1 else f"{more} processes"
+        return f"is used by {processes_text} outside this container" if more > 0 else ""
+    for process in processes:
+        uid = _read_uid(process.pid, proc)
+        if uid is None and _is_running(process.pid):  # hidden by the mount option hidepid
+            return f"is used by pid {process.pid} of another user"
         if uid is not None and uid not in ours:
-            return f"is used by pid {process.pid} of {user(uid)}"
+            return f"is used by pid {process.pid} of user {user(uid)}"
     return ""
 
 
-def _strange_slices(device: Device, environ: Mapping[str, str]) -> str:
-    """CUDA takes the first instance where none is named."""
+def _describe_other_instances(device: Device, environ: Mapping[str, str]) -> str:
+    """CUDA uses the first MIG instance where CUDA_VISIBLE_DEVICES names none."""
     slices = device.info.slices
     mine = set(environ.get("CUDA_VISIBLE_DEVICES", "").split(",")) & set(slices)
     others = len(slices) - max(len(mine), 1)
     return f"has {others} other MIG instances" if others > 0 else ""
 
 
-def _ours(holder: LeaseHolder, environ: Mapping[str, str]) -> set[int]:
-    """Root through sudo is the user who called it, too; only root is taken at its word."""
+def _own_uids(holder: LeaseHolder, environ: Mapping[str, str]) -> set[int]:
+    """The holder's user; for root through sudo also the user who called it."""
     caller = environ.get("SUDO_UID", "") if holder.uid == 0 else ""
     return {holder.uid, int(caller)} if caller.isdecimal() else {holder.uid}
 
 
-def _computing(ours: set[int], proc: Path) -> int:
+def _count_cuda_processes(ours: set[int], proc: Path) -> int:
     pids = (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
-    return sum(_owner(pid, proc) in ours and _has_open(pid, _CUDA, proc) for pid in pids)
+    return sum(_read_uid(pid, proc) in ours and _has_open(pid, _CUDA, proc) for pid in pids)
 
 
 def _has_open(pid: int, path: str, proc: Path) -> bool:
@@ -206,16 +213,16 @@ def _has_open(pid: int, path: str, proc: Path) -> bool:
         return False
 
 
-def _environ(pid: int, proc: Path) -> dict[str, str]:
+def _read_environ(pid: int, proc: Path) -> dict[str, str]:
     try:
-        told = (proc / f"{pid}/environ").read_text(errors="replace")
+        block = (proc / f"{pid}/environ").read_text(errors="replace")
     except OSError:
         return {}
-    pairs = (entry.partition("=") for entry in told.split("\0"))
+    pairs = (entry.partition("=") for entry in block.split("\0"))
     return {name: value for name, _, value in pairs}
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -225,11 +232,11 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _owner(pid: int, proc: Path) -> int | None:
-    """By its status: the folder of a process that has changed its user is root's."""
+def _read_uid(pid: int, proc: Path) -> int | None:
+    """Real uid from /proc/PID/status: the folder itself may belong to root after setuid."""
     try:
-        told = (proc / f"{pid}/status").read_text(errors="replace")
+        status = (proc / f"{pid}/status").read_text(errors="replace")
     except OSError:
         return None
-    uids = (line.split()[1] for line in told.splitlines() if line.startswith("Uid:"))
+    uids = (line.split()[1] for line in status.splitlines() if line.startswith("Uid:"))
     return next(map(int, uids), None)

@@ -1,4 +1,4 @@
-"""What holders and guardians say to each other: JSON, a line a message.
+"""The messages between holders and guardians: JSON, one message a line.
 
 ::
 
@@ -8,12 +8,12 @@
          "enforced": {"gpu0": {"power_limit_w": 150.0}}, "notes": []}
     {"kind": "release", "hold": "1"}
         {"kind": "released", "outcomes": [{"key": "gpu0", "knob": "power_limit_w", …}], "notes": []}
-    anything that cannot be done
+    a request that is refused
         {"kind": "refused", "error": "OutOfRangeError", "message": "…", "hint": "…"}
-    when the service ends, without having been asked
+    when the service ends, without a request
         {"kind": "ended", "outcomes": [{"key": "gpu0", "knob": "power_limit_w", …}]}
 
-Who asks is not in a message: the kernel tells it.
+A message does not say who sent it: the kernel does (``json_lines.peer_credentials``).
 """
 
 from __future__ import annotations
@@ -25,137 +25,141 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from joulewise import errors
-from joulewise.control.guardian import Granted
-from joulewise.control.holds import Change, RestoreOutcome, Wanted
+from joulewise.control.guardian import GrantedLease
+from joulewise.control.holds import Change, DeviceRequest, RestoreOutcome
 from joulewise.data import Knob
 from joulewise.errors import JoulewiseError, UsageError
+from joulewise.process.json_lines import encode_message as line
 
-MOST_B: Final = 1 << 14
 ENDED: Final = "ended"
-_MOST_DEVICES: Final = 64
-_LONGEST_NAME: Final = 128
+# Chosen, so that no user can exhaust the service: more devices than a node has, names longer than
+# any UUID. A request of that many devices fits into the message size. Doubled, each connection may
+# take twice the memory.
+MAX_MESSAGE_B: Final = 1 << 14
+_MAX_DEVICES: Final = 64
+_MAX_NAME_CHARS: Final = 128
 _HINT: Final = "restart the guard service after an update: it may be of another version"
 
 
 @dataclass(frozen=True)
 class LeaseRequest:
-    wanted: tuple[Wanted, ...]
+    """Set these values until the lease ends; ``force`` also while others use the devices."""
+
+    wanted: tuple[DeviceRequest, ...]
     force: bool = False
 
 
 @dataclass(frozen=True)
 class Release:
+    """End the lease with this id."""
+
     hold: str
 
 
-def parse(line: bytes) -> LeaseRequest | Release:
-    """A request, or a UsageError: a guardian must not fall over whatever it is told."""
+def parse(request: bytes) -> LeaseRequest | Release:
+    """A holder's request; UsageError for anything else, so that no input can crash a guardian."""
     try:
-        told = json.loads(line)
+        message = json.loads(request)
     except (ValueError, RecursionError):
-        raise _unknown("no JSON") from None
-    if not isinstance(told, dict):
-        raise _unknown("no JSON object")
-    if told.get("kind") == "lease":
-        return LeaseRequest(_wanted(told.get("wanted")), told.get("force") is True)
-    if told.get("kind") == "release":
-        return Release(_name(told.get("hold")))
-    raise _unknown("neither a lease nor a release")
+        raise _malformed("it is not JSON") from None
+    if not isinstance(message, dict):
+        raise _malformed("it is not a JSON object")
+    if message.get("kind") == "lease":
+        return LeaseRequest(_parse_wanted(message.get("wanted")), message.get("force") is True)
+    if message.get("kind") == "release":
+        return Release(_parse_name(message.get("hold")))
+    raise _malformed("it is neither a lease nor a release")
 
 
-def lease_line(wanted: Iterable[Wanted], *, force: bool) -> bytes:
-    told = [
-        {"device": each.device, "settings": {k.value: v for k, v in each.settings.items()}}
-        for each in wanted
+def lease_line(wanted: Iterable[DeviceRequest], *, force: bool) -> bytes:
+    devices = [
+        {"device": one.device, "settings": {knob.value: v for knob, v in one.settings.items()}}
+        for one in wanted
     ]
-    return line(kind="lease", wanted=told, force=force)
+    return line("lease", wanted=devices, force=force)
 
 
 def release_line(hold: str) -> bytes:
-    return line(kind="release", hold=hold)
+    return line("release", hold=hold)
 
 
-def leased_line(granted: Granted) -> bytes:
+def leased_line(granted: GrantedLease) -> bytes:
     return line(
-        kind="leased",
+        "leased",
         hold=granted.hold.id,
-        before=_before(granted.hold.changes),
+        before=_values_before(granted.hold.changes),
         enforced={key: dict(values) for key, values in granted.enforced.items()},
         notes=granted.notes,
     )
 
 
-def released_line(outcomes: list[RestoreOutcome], notes: list[str]) -> bytes:
-    told = [outcome.as_json() for outcome in outcomes]
-    return line(kind="released", outcomes=told, notes=notes)
+def released_line(outcomes: Iterable[RestoreOutcome], notes: list[str]) -> bytes:
+    return line("released", outcomes=[one.as_json() for one in outcomes], notes=notes)
 
 
-def ended_line(outcomes: list[RestoreOutcome]) -> bytes:
-    """The only one that is not asked for: all leases have ended with the service."""
-    return line(kind=ENDED, outcomes=[outcome.as_json() for outcome in outcomes])
+def ended_line(outcomes: Iterable[RestoreOutcome]) -> bytes:
+    """All leases have ended with the service; the only message that answers no request."""
+    return line(ENDED, outcomes=[one.as_json() for one in outcomes])
 
 
 def refused_line(error: JoulewiseError) -> bytes:
     name = type(error).__name__
-    return line(kind="refused", error=name, message=error.message, hint=error.hint)
+    return line("refused", error=name, message=error.message, hint=error.hint)
 
 
-def refusal(told: Mapping[str, Any]) -> JoulewiseError:
-    """The error that a guardian has raised, on the holder's side."""
-    known = getattr(errors, str(told.get("error")), JoulewiseError)
-    if not (isinstance(known, type) and issubclass(known, JoulewiseError)):
-        known = JoulewiseError
-    return known(str(told.get("message")), str(told.get("hint")))
+def refusal(message: Mapping[str, Any]) -> JoulewiseError:
+    """The error that a guardian raised, on the holder's side."""
+    error_class = getattr(errors, str(message.get("error")), JoulewiseError)
+    if not (isinstance(error_class, type) and issubclass(error_class, JoulewiseError)):
+        error_class = JoulewiseError
+    return error_class(str(message.get("message")), str(message.get("hint")))
 
 
-def line(**content: Any) -> bytes:
-    return json.dumps(content).encode() + b"\n"
-
-
-def _before(changes: Iterable[Change]) -> dict[str, dict[str, float | None]]:
+def _values_before(changes: Iterable[Change]) -> dict[str, dict[str, float | None]]:
     before: dict[str, dict[str, float | None]] = {}
     for change in changes:
         before.setdefault(change.key, {})[change.knob.value] = change.before
     return before
 
 
-def _wanted(told: Any) -> tuple[Wanted, ...]:
-    if not isinstance(told, list) or not 0 < len(told) <= _MOST_DEVICES:
-        raise _unknown(f"a lease is of 1 to {_MOST_DEVICES} devices")
-    return tuple(_one_wanted(each) for each in told)
+def _parse_wanted(wanted: Any) -> tuple[DeviceRequest, ...]:
+    if not isinstance(wanted, list) or not 0 < len(wanted) <= _MAX_DEVICES:
+        raise _malformed(f"a lease is for 1 to {_MAX_DEVICES} devices")
+    return tuple(_parse_device(device) for device in wanted)
 
 
-def _one_wanted(told: Any) -> Wanted:
-    settings = told.get("settings") if isinstance(told, dict) else None
+def _parse_device(device: Any) -> DeviceRequest:
+    settings = device.get("settings") if isinstance(device, dict) else None
     if not isinstance(settings, dict) or not settings:
-        raise _unknown("each device needs its settings")
-    return Wanted(_name(told.get("device")), {_knob(k): _number(v) for k, v in settings.items()})
+        raise _malformed("each device needs its settings")
+    values = {_parse_knob(name): _parse_number(value) for name, value in settings.items()}
+    return DeviceRequest(_parse_name(device.get("device")), values)
 
 
-def _knob(told: str) -> Knob:
+def _parse_knob(name: str) -> Knob:
     try:
-        return Knob(told)
+        return Knob(name)
     except ValueError:
-        raise _unknown(f"there is no knob {told[:_LONGEST_NAME]!r}") from None
+        raise _malformed(f"there is no setting {name[:_MAX_NAME_CHARS]!r}") from None
 
 
-def _number(told: Any) -> float:
-    if isinstance(told, bool) or not isinstance(told, int | float):
-        raise _unknown("a setting is a number")
+def _parse_number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _malformed("the value of a setting must be a number")
     try:
-        value = float(told)
+        number = float(value)
     except OverflowError:
-        value = math.inf
-    if not math.isfinite(value):
-        raise _unknown("a setting is a finite number")
-    return value
+        number = math.inf
+    if not math.isfinite(number):
+        raise _malformed("the value of a setting must be finite")
+    return number
 
 
-def _name(told: Any) -> str:
-    if not isinstance(told, str) or not 0 < len(told) <= _LONGEST_NAME:
-        raise _unknown("names are words")
-    return told
+def _parse_name(name: Any) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME_CHARS:
+        raise _malformed(f"a name must have 1 to {_MAX_NAME_CHARS} characters")
+    return name
 
 
-def _unknown(why: str) -> UsageError:
-    return UsageError(f"the guardian does not understand this: {why}", _HINT)
+def _malformed(reason: str) -> UsageError:
+    return UsageError(f"the guardian cannot read the request: {reason}", _HINT)

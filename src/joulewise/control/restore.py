@@ -1,6 +1,7 @@
-"""Putting knobs back to what they were, if they are still as we have set them.
+"""Restores settings to their values from before, also those that a dead guardian left.
 
-Undoing what guardians have left that were killed, or lost their power.
+A setting is restored only where it still has the value that joulewise set: what somebody else has
+set since is left alone.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from joulewise.process.failpoints import point
 from joulewise.process.linux import is_alive, pid_namespace
 from joulewise.process.state_dir import has_leftover
 
-_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 2.0
+# Chosen: between two tries the pause doubles, from the time of a busy driver call to one that does
+# not load a machine on which a device stays away.
+_MIN_PAUSE_S: Final = 0.1
+_MAX_PAUSE_S: Final = 2.0
 
 
-def put_back(
+def restore_settings(
     changes: Sequence[Change],
     devices: Mapping[str, Device],
     patience_s: float,
@@ -36,79 +39,79 @@ def put_back(
     sleep: Callable[[float], None] = time.sleep,
     now_s: Callable[[], float] = time.monotonic,
 ) -> list[RestoreOutcome]:
-    """Undo changes, the last one first. What fails is tried again, until patience is at its end.
+    """Undo changes, the last one first. What fails is tried again for up to ``patience_s``.
 
-    Several changes of one knob are undone in one step, to what was there before the first.
+    Several changes of one setting are undone in one step, to the value from before the first.
     """
-    waiting = _by_knob(changes)
+    waiting = _group_by_setting(changes)
     outcomes: dict[int, RestoreOutcome] = {}
-    deadline_s, pause_s = now_s() + patience_s, _PAUSE_S
+    deadline_s, pause_s = now_s() + patience_s, _MIN_PAUSE_S
     while True:
         for index, stack in enumerate(waiting):
             if index not in outcomes or outcomes[index].end is End.FAILED:
-                outcomes[index] = _undone(stack, devices.get(stack[0].device))
-        may_pass = any(
+                outcomes[index] = _restore_stack_safely(stack, devices.get(stack[0].device))
+        can_retry = any(
             outcomes[index].end is End.FAILED and stack[0].device in devices
             for index, stack in enumerate(waiting)
         )
-        if not may_pass or now_s() + pause_s > deadline_s:
+        if not can_retry or now_s() + pause_s > deadline_s:
             return [outcomes[index] for index in range(len(waiting))]
         sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
 
-def _by_knob(changes: Iterable[Change]) -> list[list[Change]]:
-    """The changes of each knob, oldest first; the knob that was turned last comes first."""
+def _group_by_setting(changes: Iterable[Change]) -> list[list[Change]]:
+    """The changes of each setting, oldest first; the setting changed last comes first."""
     stacks: dict[tuple[str, object], list[Change]] = {}
     for change in changes:
-        stack = stacks.pop(change.where, [])
-        stacks[change.where] = [*stack, change]
+        stack = stacks.pop(change.setting, [])
+        stacks[change.setting] = [*stack, change]
     return list(reversed(stacks.values()))
 
 
-def _undone(stack: Sequence[Change], device: Device | None) -> RestoreOutcome:
+def _restore_stack_safely(stack: Sequence[Change], device: Device | None) -> RestoreOutcome:
     try:
-        return _undo(stack, device)
-    except Exception as error:  # noqa: BLE001  # a driver's fault must not keep other knobs
+        return _restore_stack(stack, device)
+    except Exception as error:  # noqa: BLE001  # the other settings must still be restored
         reason = f"{type(error).__name__}: {error}"
         return RestoreOutcome(
             stack[0].key, stack[0].knob, End.FAILED, stack[0].before, None, reason
         )
 
 
-def _undo(stack: Sequence[Change], device: Device | None) -> RestoreOutcome:
+def _restore_stack(stack: Sequence[Change], device: Device | None) -> RestoreOutcome:
     first = stack[0]
     ended = partial(RestoreOutcome, first.key, first.knob)
     if device is None:
         return ended(End.FAILED, first.before, None, "the device is not there")
-    if first.before is None or _is_untold(device, first):
-        reason = _turn(device, first, first.before)
+    if first.before is None or _is_unreadable(device, first):
+        reason = _set_back(device, first, first.before)
         return ended(End.FAILED if reason else End.RESTORED, first.before, None, reason)
-    found = device.get(first.knob)
-    if isinstance(found, Unavailable):
-        return ended(End.FAILED, first.before, None, found.reason)
-    target = _under(stack, found)
-    if target is None or target == found:
-        end = End.ALREADY if is_same(found, first.before) else End.FOREIGN
-        return ended(end, first.before, found)
-    reason = _turn(device, first, target) or _still_wrong(device, first, target)
-    return ended(End.FAILED if reason else End.RESTORED, target, found, reason)
+    current = device.get(first.knob)
+    if isinstance(current, Unavailable):
+        return ended(End.FAILED, first.before, None, current.reason)
+    target = _value_below(stack, current)
+    if target is None or target == current:
+        end = End.ALREADY if is_same(current, first.before) else End.FOREIGN
+        return ended(end, first.before, current)
+    reason = _set_back(device, first, target) or _check_restored(device, first, target)
+    return ended(End.FAILED if reason else End.RESTORED, target, current, reason)
 
 
-def _under(stack: Sequence[Change], found: float) -> float | None:
-    """What is under our changes: what was there before us, or was set between them by others.
+def _value_below(stack: Sequence[Change], current: float) -> float | None:
+    """The value below our changes: from before them, or set by others between them.
 
-    ``found`` itself where none of them is what is found.
+    ``current`` itself where none of our changes is in force.
     """
-    value: float | None = found
+    value: float | None = current
     for change in reversed(stack):
         if is_same(value, change.value):
             value = change.before
     return value
 
 
-def _turn(device: Device, change: Change, value: float | None) -> str:
-    """Why it does not turn; empty where it did."""
+def _set_back(device: Device, change: Change, value: float | None) -> str:
+    """Set or reset a setting; the error's message, empty on success."""
     point("in-restore")
     try:
         if value is None:
@@ -120,26 +123,28 @@ def _turn(device: Device, change: Change, value: float | None) -> str:
     return ""
 
 
-def _still_wrong(device: Device, change: Change, value: float) -> str:
-    found = device.get(change.knob)
-    if isinstance(found, Unavailable):
-        return found.reason
-    return "" if is_same(found, value) else f"it stays at {valued(change.knob, found)}"
+def _check_restored(device: Device, change: Change, value: float) -> str:
+    current = device.get(change.knob)
+    if isinstance(current, Unavailable):
+        return current.reason
+    return "" if is_same(current, value) else f"it stays at {valued(change.knob, current)}"
 
 
-def _is_untold(device: Device, change: Change) -> bool:
-    """Whether the device never tells how this knob stands (as of locked clocks)."""
+def _is_unreadable(device: Device, change: Change) -> bool:
+    """Whether the device never reports this setting, as for locked clocks."""
     info = device.knobs.get(change.knob)
     return isinstance(info, KnobInfo) and not info.readable
 
 
-_PATIENCE_S: Final = 1.0
-_PERIOD_S: Final = 5.0
+# Chosen: a command waits this long for a device that refuses; a guardian looks this often for what
+# others left. Doubled, either takes twice as long.
+_RECOVERY_S: Final = 1.0
+_CHECK_PERIOD_S: Final = 5.0
 
 
 @dataclass(frozen=True)
 class Undone:
-    """What became of a knob, and who had turned it to what; ``lives`` where that one goes on."""
+    """A restored setting, and who had set it to which value; ``lives``: that process runs on."""
 
     outcome: RestoreOutcome
     holder: LeaseHolder
@@ -149,11 +154,11 @@ class Undone:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What became of leftovers; ``rebooted`` counts those that a reboot had undone.
+    """The result of a recovery; ``rebooted`` counts journals that a reboot had undone.
 
-    ``unread`` are files of which not all could be read: what they told of may still be set.
-    ``unclaimed`` are those that somebody else keeps to himself; what they tell of is still set.
-    ``unremoved`` say what is put back and will be tried again all the same.
+    ``unread`` are journals that could not be read in full: their settings may still be changed.
+    ``unclaimed`` are those that another process keeps locked; their settings are still changed.
+    ``unremoved`` are messages on journals that were restored and could not be deleted.
     """
 
     undone: tuple[Undone, ...] = ()
@@ -164,7 +169,7 @@ class Recovered:
 
     @property
     def failed(self) -> tuple[Undone, ...]:
-        return tuple(each for each in self.undone if each.outcome.end is End.FAILED)
+        return tuple(one for one in self.undone if one.outcome.end is End.FAILED)
 
 
 def recover(
@@ -172,123 +177,123 @@ def recover(
     devices: Callable[[], Mapping[str, Device]],
     log: Callable[[str], None],
     *,
-    patience_s: float = _PATIENCE_S,
+    patience_s: float = _RECOVERY_S,
 ) -> Recovered:
-    """Undo every leftover in ``state``. Devices are opened only where there is one to undo.
+    """Restore every leftover in ``state``; ``devices`` is called only where there is one.
 
-    That takes nothing but the right to turn knobs: what can be read is put back.
+    That takes nothing but the right to change settings: no file has to be written.
     """
-    told = Recovered()
-    opened = cache(devices)
-    journal.sweep(state)
-    for leftover in journal.kept(state):
+    report = Recovered()
+    open_devices = cache(devices)
+    journal.remove_stale_locks(state)
+    for leftover in journal.read_journals(state):
         if leftover.is_live or leftover.is_of_another_machine:
             continue
-        with journal.claimed(leftover) as ours:
+        with journal.claim_journal(leftover) as ours:
             if ours:
-                told = _recovery_undo(ours, opened, log, patience_s, told)
+                report = _recover_journal(ours, open_devices, log, patience_s, report)
             elif leftover.holds and leftover.path.exists():
-                told = replace(told, unclaimed=(*told.unclaimed, leftover.path))
-    return told
+                report = replace(report, unclaimed=(*report.unclaimed, leftover.path))
+    return report
 
 
 class Leftovers:
-    """Of other guardians, which one that lives undoes as well, and tells of once."""
+    """What other guardians left, restored by a living one and logged once."""
 
     def __init__(self, state: Path, log: Callable[[str], None], now_s: Callable[[], float]) -> None:
         self._state = state
         self._log = log
         self._now_s = now_s
-        self._next_s = now_s() + _PERIOD_S
-        self._told: list[str] = []
+        self._next_s = now_s() + _CHECK_PERIOD_S
+        self._logged: list[str] = []
 
     def are_due(self) -> bool:
-        """Whether there are any, looked for now and then."""
+        """Whether there are any, checked every few seconds."""
         if self._now_s() < self._next_s:
             return False
-        self._next_s = self._now_s() + _PERIOD_S
+        self._next_s = self._now_s() + _CHECK_PERIOD_S
         return has_leftover(self._state)
 
     def undo(self, devices: Mapping[str, Device]) -> None:
-        """Without waiting: what cannot be undone now is tried again."""
+        """Restore without waiting: what fails is tried again at the next call."""
         lines: list[str] = []
         recover(self._state, lambda: devices, lines.append, patience_s=0)
         for line in lines:
-            if line not in self._told:
+            if line not in self._logged:
                 self._log(line)
-        self._told = lines
+        self._logged = lines
 
 
-def _recovery_undo(
-    ours: journal.Claimed,
+def _recover_journal(
+    claimed: journal.ClaimedJournal,
     devices: Callable[[], Mapping[str, Device]],
     log: Callable[[str], None],
     patience_s: float,
-    told: Recovered,
+    report: Recovered,
 ) -> Recovered:
-    found = ours.found
+    stored = claimed.content
     left: list[Hold] = []
-    if found.is_damaged or found.is_of_another_version:
-        told = replace(told, unread=(*told.unread, found.path))
-    if found.is_of_another_version:
-        log(f"{found.path.name} is of another version of joulewise, for which it is left")
-        return told
-    if found.is_damaged:
-        log(f"{found.path.name} cannot be read whole: what it told of may still be set")
-    if found.holds and not found.is_of_this_boot:
-        told = replace(told, rebooted=told.rebooted + 1)
-        log(f"a reboot has undone what {found.path.name} tells of")
-    elif found.holds:
-        changes = [change for hold in found.holds for change in hold.changes]
-        outcomes = _put_back(changes, devices(), patience_s)
-        undone = [_recovery_undone(found, outcome) for outcome in outcomes]
+    if stored.is_damaged or stored.is_of_another_version:
+        report = replace(report, unread=(*report.unread, stored.path))
+    if stored.is_of_another_version:
+        log(f"{stored.path.name} was written by another version of joulewise and is left to it")
+        return report
+    if stored.is_damaged:
+        log(f"{stored.path.name} is damaged: its settings may still be changed")
+    if stored.holds and not stored.is_of_this_boot:
+        report = replace(report, rebooted=report.rebooted + 1)
+        log(f"a reboot has undone the settings in {stored.path.name}")
+    elif stored.holds:
+        changes = [change for hold in stored.holds for change in hold.changes]
+        outcomes = _restore_unclaimed(changes, devices(), patience_s)
+        undone = [_with_last_holder(stored, outcome) for outcome in outcomes]
         for became in undone:
             log(f"left by pid {became.holder.pid}: {said(became.outcome)}")
-        left = [rest for hold in found.holds if (rest := hold.after(outcomes)).changes]
-        told = replace(told, undone=(*told.undone, *undone))
+        left = [rest for hold in stored.holds if (rest := hold.after(outcomes)).changes]
+        report = replace(report, undone=(*report.undone, *undone))
     try:
-        ours.end(left)
+        claimed.end(left)
     except OSError as error:
-        what = f"put back; the note of it could not be removed: {found.path}: {error.strerror}"
-        log(what)
-        told = replace(told, unremoved=(*told.unremoved, what))
-    return told
+        warning = f"restored, but the journal cannot be removed: {stored.path}: {error.strerror}"
+        log(warning)
+        report = replace(report, unremoved=(*report.unremoved, warning))
+    return report
 
 
-def _put_back(
+def _restore_unclaimed(
     changes: Sequence[Change], devices: Mapping[str, Device], patience_s: float
 ) -> list[RestoreOutcome]:
-    """All but what somebody has turned since then, whose journal is in another folder.
+    """Restore all settings but those that another guardian has claimed since.
 
-    Only root and ourselves are believed: anybody can claim anything.
+    Only root's claims and our own are trusted: any user can claim anything.
     """
-    believed = {0, os.geteuid()}
+    trusted = {0, os.geteuid()}
     claims = Claims(lock_folder())
     try:
-        taken = {change: claims.take(change.where, believed) for change in changes}
-    except OSError:  # better to put back what may be held than not to put back
-        taken = {}
+        owners = {change: claims.take(change.setting, trusted) for change in changes}
+    except OSError:  # better to restore what may be held than not to restore at all
+        owners = {}
     held = {
-        change.where: RestoreOutcome(
-            change.key, change.knob, End.FAILED, change.before, None, f"pid {by[0]} holds it"
+        change.setting: RestoreOutcome(
+            change.key, change.knob, End.FAILED, change.before, None, f"pid {owner[0]} holds it"
         )
-        for change, by in reversed(taken.items())  # it goes back to what was before the first
-        if by and by[1] in believed
+        for change, owner in reversed(owners.items())  # the first change of each setting remains
+        if owner and owner[1] in trusted
     }
     try:
-        free = [change for change in changes if change.where not in held]
-        return [*put_back(free, devices, patience_s), *held.values()]
+        free = [change for change in changes if change.setting not in held]
+        return [*restore_settings(free, devices, patience_s), *held.values()]
     finally:
         claims.keep(())
 
 
-def _recovery_undone(left: journal.Kept, outcome: RestoreOutcome) -> Undone:
-    """With who has turned the knob last."""
+def _with_last_holder(stored: journal.StoredJournal, outcome: RestoreOutcome) -> Undone:
+    """The outcome with the process that changed the setting last."""
     holder, value = next(
         (hold.holder, change.value)
-        for hold in reversed(left.holds)
+        for hold in reversed(stored.holds)
         for change in hold.changes
         if (change.key, change.knob) == (outcome.key, outcome.knob)
     )
-    lives = left.namespace == pid_namespace() and is_alive(holder.pid, holder.ticks)
+    lives = stored.namespace == pid_namespace() and is_alive(holder.pid, holder.ticks)
     return Undone(outcome, holder, value, lives)

@@ -1,11 +1,10 @@
-"""A guardian's connections: who asks, what they get, and what happens when they are gone."""
+"""A guardian's connections: accepts holders, answers their requests, notices their end."""
 
 from __future__ import annotations
 
 import os
 import selectors
 import socket
-import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,67 +15,70 @@ from typing import Final
 
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import LeaseHolder
-from joulewise.control.messages import Ration, caller, user
+from joulewise.control.messages import LogLimiter, describe_process, user
 from joulewise.control.protocol import (
-    MOST_B,
+    MAX_MESSAGE_B,
     Release,
     ended_line,
     leased_line,
-    line,
     parse,
     refused_line,
     released_line,
 )
 from joulewise.errors import JoulewiseError, UsageError
+from joulewise.process.json_lines import LineSplitter, encode_message, peer_credentials
 
 _CHUNK_B: Final = 1 << 12
-_MOST_UNSENT_B: Final = 1 << 16
-_MOST_HOLDS: Final = 64
-_HALF_S: Final = 5.0  # for the rest of a message that has begun
-_LOOK_S: Final = 1.0
-_MOST_REFUSALS: Final = 20  # of one user in a minute
+# Chosen, so that no holder can exhaust the guardian. Doubled, each may take twice the memory.
+_MAX_UNSENT_B: Final = 1 << 16
+_MAX_HOLDS: Final = 64
+_PARTIAL_MESSAGE_S: Final = 5.0  # for the rest of a message that has begun
+_POLL_S: Final = 1.0
+_MAX_REFUSALS: Final = 20  # lines in the log for one user in a minute
 
 
 class Connection:
-    """One holder. It is gone when it hangs up, dies, or is not worth talking to."""
+    """The connection of one holder. It ends when the holder hangs up, dies or misbehaves.
+
+    ``alive`` is a pidfd that becomes readable when the holder's process ends; None where the kernel
+    has none. Methods raise OSError where the connection is at its end.
+    """
 
     def __init__(self, endpoint: socket.socket) -> None:
         endpoint.setblocking(False)
         self.endpoint = endpoint
         self.holder = _holder(endpoint)
         self.alive = _pidfd(self.holder.pid)
-        self._read = bytearray()
+        self._lines = LineSplitter()
         self._unsent = bytearray()
-        self._half_since_s: float | None = None
+        self._partial_since_s: float | None = None
 
     def messages(self) -> list[bytes]:
-        """Whole lines that have come; an OSError where there will be no more."""
+        """The whole lines that have arrived."""
         try:
             chunk = self.endpoint.recv(_CHUNK_B)
         except BlockingIOError:
             return []
         if not chunk:
             raise ConnectionError
-        self._read += chunk
-        *lines, rest = self._read.split(b"\n")
-        self._read = rest
-        if len(rest) > MOST_B:
+        lines = self._lines.split(chunk)
+        if self._lines.pending_b > MAX_MESSAGE_B:
             raise ConnectionError
-        if lines or self._half_since_s is None:
-            self._half_since_s = time.monotonic() if rest else None
-        return [bytes(line) for line in lines]
+        if lines or self._partial_since_s is None:
+            self._partial_since_s = time.monotonic() if self._lines.pending_b else None
+        return lines
 
-    def send(self, line: bytes) -> None:
-        """Never waits: who does not read is gone once too much is unsent."""
-        self._unsent += line
+    def send(self, data: bytes) -> None:
+        """Send without waiting; a holder that does not read is dropped once too much is unsent."""
+        self._unsent += data
         with suppress(BlockingIOError):
             del self._unsent[: self.endpoint.send(self._unsent)]
-        if len(self._unsent) > _MOST_UNSENT_B:
+        if len(self._unsent) > _MAX_UNSENT_B:
             raise ConnectionError
 
     def is_stale(self) -> bool:
-        since_s = self._half_since_s
-        return since_s is not None and time.monotonic() - since_s > _HALF_S
+        since_s = self._partial_since_s
+        return since_s is not None and time.monotonic() - since_s > _PARTIAL_MESSAGE_S
 
     def flush(self) -> None:
         if self._unsent:
@@ -89,7 +91,7 @@ class Connection:
 
 
 class GuardianServer:
-    """Serves connections until ``ends`` says so. Whatever one of them does, the others go on."""
+    """Serves holders; a fault in one connection does not affect the others."""
 
     def __init__(
         self,
@@ -103,12 +105,12 @@ class GuardianServer:
     ) -> None:
         """``admit`` raises where a new holder may not join those that are connected.
 
-        What is refused goes to ``log``, as far as a log should have it.
+        Refusals go to ``log``, at a limited rate.
         """
         self._guardian = guardian
         self._listener = listener
         self._admit = admit
-        self._refusals = Ration(log, _MOST_REFUSALS)
+        self._refusals = LogLimiter(log, _MAX_REFUSALS)
         self._connections: set[Connection] = set()
         self._selector = selectors.DefaultSelector()
         if listener:
@@ -118,63 +120,65 @@ class GuardianServer:
     def __len__(self) -> int:
         return len(self._connections)
 
-    def take(self, endpoint: socket.socket) -> Connection:
+    def add(self, endpoint: socket.socket) -> Connection:
         connection = Connection(endpoint)
         self._connections.add(connection)
-        self._selector.register(endpoint, selectors.EVENT_READ, lambda: self._hear(connection))
+        self._selector.register(
+            endpoint, selectors.EVENT_READ, lambda: self._on_readable(connection)
+        )
         if connection.alive is not None:
             self._selector.register(
-                connection.alive, selectors.EVENT_READ, lambda: self._lose(connection)
+                connection.alive, selectors.EVENT_READ, lambda: self._drop(connection)
             )
         return connection
 
-    def watch(self, endpoint: socket.socket, hear: Callable[[], None]) -> None:
-        """Call ``hear`` whenever something comes through another socket."""
-        self._selector.register(endpoint, selectors.EVENT_READ, hear)
+    def add_listener(self, endpoint: socket.socket, on_readable: Callable[[], None]) -> None:
+        """Call ``on_readable`` whenever another socket is readable."""
+        self._selector.register(endpoint, selectors.EVENT_READ, on_readable)
 
-    def serve(self, ends: Callable[[], bool]) -> None:
-        while not ends():
-            for key, _ in self._selector.select(_LOOK_S):
+    def serve(self, is_ending: Callable[[], bool]) -> None:
+        while not is_ending():
+            for key, _ in self._selector.select(_POLL_S):
                 key.data()
             for connection in list(self._connections):
-                self._try(connection, connection.flush)
+                self._run_for(connection, connection.flush)
                 if connection.is_stale():
-                    self._lose(connection)
-            self._safely("mend", self._guardian.mend)
-            self._refusals.sum_up()
+                    self._drop(connection)
+            self._run_safely("mend", self._guardian.retry)
+            self._refusals.report_dropped()
 
     def close(self) -> None:
         for connection in list(self._connections):
-            self._try(connection, partial(self._dismiss, connection))
-            self._lose(connection)
-        self._refusals.sum_up(everything=True)
+            self._run_for(connection, partial(self._send_ended, connection))
+            self._drop(connection)
+        self._refusals.report_dropped(everything=True)
         self._selector.close()
 
-    def _dismiss(self, connection: Connection) -> None:
+    def _send_ended(self, connection: Connection) -> None:
         connection.send(ended_line(self._guardian.drop(connection)))
 
     def _accept(self) -> None:
         assert self._listener is not None  # noqa: S101
         try:
             endpoint, _ = self._listener.accept()
-        except OSError:  # it went away again, or we have no descriptor left
+        except OSError:  # it hung up already, or we have no descriptor left
             return
         holder = _holder(endpoint)
         try:
             self._admit(holder, [other.holder for other in self._connections])
         except JoulewiseError as error:
-            self._refuse(holder, f"not admitted: {error.message}")
+            self._log_refusal(holder, f"not admitted: {error.message}")
             with suppress(OSError), endpoint:
                 endpoint.setblocking(False)
                 endpoint.send(refused_line(error))
             return
-        connection = self.take(endpoint)
-        greeting = line(kind="ready", state=str(self._guardian.state))
-        self._try(connection, lambda: connection.send(greeting))
+        connection = self.add(endpoint)
+        greeting = encode_message("ready", state=str(self._guardian.state))
+        self._run_for(connection, lambda: connection.send(greeting))
 
-    def _hear(self, connection: Connection) -> None:
-        if connection in self._connections:  # not lost by what was heard before it
-            self._try(connection, lambda: self._answer_all(connection))
+    def _on_readable(self, connection: Connection) -> None:
+        if connection in self._connections:  # not dropped by an earlier event
+            self._run_for(connection, lambda: self._answer_all(connection))
 
     def _answer_all(self, connection: Connection) -> None:
         for message in connection.messages():
@@ -184,38 +188,41 @@ class GuardianServer:
         try:
             request = parse(message)
             if isinstance(request, Release):
-                notes = self._guardian.said_of_limits(connection, request.hold)
+                notes = self._guardian.describe_limits(connection, request.hold)
                 return released_line(self._guardian.release(connection, request.hold), notes)
-            if len(self._guardian.holds(connection)) >= _MOST_HOLDS:
-                raise UsageError(f"{_MOST_HOLDS} leases are enough", "release some of them first")
-            self._bury()
+            if len(self._guardian.holds(connection)) >= _MAX_HOLDS:
+                raise UsageError(
+                    f"one process can hold at most {_MAX_HOLDS} leases",
+                    "release some of them first",
+                )
+            self._drop_dead()
             if connection not in self._connections:
-                raise ConnectionAbortedError  # it was itself among the dead: it gets nothing
+                raise ConnectionAbortedError  # it was among the dead: it gets nothing
             holder = replace(connection.holder, since_s=time.time())
             return leased_line(
                 self._guardian.lease(connection, holder, request.wanted, force=request.force)
             )
         except JoulewiseError as error:
-            self._refuse(connection.holder, f"refused: {error.message}")
+            self._log_refusal(connection.holder, f"refused: {error.message}")
             return refused_line(error)
 
-    def _bury(self) -> None:
-        """Who is dead holds nothing that another asks for now, in whatever order we hear of it."""
+    def _drop_dead(self) -> None:
+        """Drop holders that have died, so that a new one can have what they held."""
         alive = {connection.alive: connection for connection in self._connections}
         for key, _ in self._selector.select(0):
             if key.fd in alive:
-                self._lose(alive[key.fd])
+                self._drop(alive[key.fd])
 
-    def _try(self, connection: Connection, what: Callable[[], None]) -> None:
+    def _run_for(self, connection: Connection, action: Callable[[], None]) -> None:
         try:
-            what()
+            action()
         except OSError:
-            self._lose(connection)
-        except Exception as error:  # noqa: BLE001  # a bug that one meets is not the others'
-            self._confess(caller(connection.holder), error)
-            self._lose(connection)
+            self._drop(connection)
+        except Exception as error:  # noqa: BLE001  # a bug must not affect the other holders
+            self._log_unexpected(describe_process(connection.holder), error)
+            self._drop(connection)
 
-    def _lose(self, connection: Connection) -> None:
+    def _drop(self, connection: Connection) -> None:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
@@ -223,28 +230,29 @@ class GuardianServer:
         if connection.alive is not None:
             self._selector.unregister(connection.alive)
         connection.close()
-        self._safely(caller(connection.holder), lambda: self._guardian.drop(connection))
+        self._run_safely(
+            describe_process(connection.holder), lambda: self._guardian.drop(connection)
+        )
 
-    def _safely(self, whose: str, what: Callable[[], object]) -> None:
-        """What is not put back now stays in the journal, and is mended later."""
+    def _run_safely(self, source: str, action: Callable[[], object]) -> None:
+        """Run and log any exception: what is not put back now is tried again later."""
         try:
-            what()
-        except Exception as error:  # noqa: BLE001  # everybody else's knobs depend on us
-            self._confess(whose, error)
+            action()
+        except Exception as error:  # noqa: BLE001  # the settings of all holders depend on us
+            self._log_unexpected(source, error)
 
-    def _refuse(self, holder: LeaseHolder, what: str) -> None:
-        self._refusals.tell(f"user {user(holder.uid)}", f"{caller(holder)}: {what}")
+    def _log_refusal(self, holder: LeaseHolder, action: str) -> None:
+        self._refusals.log(f"user {user(holder.uid)}", f"{describe_process(holder)}: {action}")
 
-    def _confess(self, whose: str, error: Exception) -> None:
-        """Counted apart, so that refusals cannot hide it."""
-        what = f"{whose}: unexpected {type(error).__name__}: {error}"
-        self._refusals.tell("the unexpected", what)
+    def _log_unexpected(self, source: str, error: Exception) -> None:
+        """Log a bug under a name of its own, so that refusals cannot hide it."""
+        action = f"{source}: unexpected {type(error).__name__}: {error}"
+        self._refusals.log("the unexpected", action)
 
 
 def _holder(endpoint: socket.socket) -> LeaseHolder:
-    """Who is at the other end, by the kernel's word."""
-    told = endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
-    pid, uid, _ = struct.unpack("iII", told)
+    """The process at the other end, by the kernel's word."""
+    pid, uid = peer_credentials(endpoint)
     try:
         program = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
@@ -254,7 +262,10 @@ def _holder(endpoint: socket.socket) -> LeaseHolder:
 
 
 def _pidfd(pid: int) -> int | None:
-    """Its children may hold the line open when it is dead. None in another container."""
+    """A descriptor of the process: its children may keep the connection open when it is dead.
+
+    None where the process is in another container, or the kernel has no pidfds.
+    """
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):  # Linux has it since 5.3

@@ -1,4 +1,4 @@
-"""What is turned now, by whom, and what is left of those who are gone."""
+"""Which settings are changed now, by whom, and what dead processes left."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from joulewise.control import journal
 from joulewise.control.holds import Change, LeaseHolder
 from joulewise.process.linux import is_gone, pid_namespace
 
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 
 class Keeper(str, Enum):
-    """Who sees to it that a knob goes back."""
+    """What restores a changed setting: its holder, the guardian, nothing yet, or a reboot did."""
 
     HOLDER = "held"
     GUARDIAN = "going back"
@@ -27,7 +27,7 @@ class Keeper(str, Enum):
 
 @dataclass(frozen=True)
 class Standing:
-    """A knob that was turned and is not known to be back."""
+    """A changed setting that is not known to be restored."""
 
     change: Change
     holder: LeaseHolder
@@ -35,38 +35,38 @@ class Standing:
 
 
 def standing(state: Path) -> list[Standing]:
-    """Every knob that a journal tells of."""
+    """Every changed setting in the journals of a state folder."""
     return [
-        Standing(change, hold.holder, _keeper(kept, hold.holder))
-        for kept in journal.kept(state)
-        for hold in kept.holds
+        Standing(change, hold.holder, _find_keeper(stored, hold.holder))
+        for stored in journal.read_journals(state)
+        for hold in stored.holds
         for change in hold.changes
     ]
 
 
-def settled(
+def await_restored(
     state: Path,
     patience_s: float,
     *,
     sleep: Callable[[float], None] = time.sleep,
     now_s: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Wait for guardians whose holder is dead; whether they are done."""
+    """Wait until guardians have restored the settings of dead holders; False on timeout."""
     deadline_s = now_s() + patience_s
     while any(each.keeper is Keeper.GUARDIAN for each in standing(state)):
         if now_s() >= deadline_s:
             return False
-        sleep(_LOOK_S)
+        sleep(_POLL_S)
     return True
 
 
-def has_ended(kept: journal.Kept, holder: LeaseHolder) -> bool:
-    """As far as can be told from here: in another container, its number means nothing."""
-    is_told = holder.ticks and kept.namespace == pid_namespace()
-    return bool(is_told) and is_gone(holder.pid, holder.ticks)
+def is_holder_gone(stored: journal.StoredJournal, holder: LeaseHolder) -> bool:
+    """Whether a holder has ended; False where it cannot be known, as in another container."""
+    is_known = holder.ticks and stored.namespace == pid_namespace()
+    return bool(is_known) and is_gone(holder.pid, holder.ticks)
 
 
-def _keeper(kept: journal.Kept, holder: LeaseHolder) -> Keeper:
-    if kept.is_live:
-        return Keeper.GUARDIAN if has_ended(kept, holder) else Keeper.HOLDER
-    return Keeper.NOBODY if kept.is_of_this_boot else Keeper.REBOOT
+def _find_keeper(stored: journal.StoredJournal, holder: LeaseHolder) -> Keeper:
+    if stored.is_live:
+        return Keeper.GUARDIAN if is_holder_gone(stored, holder) else Keeper.HOLDER
+    return Keeper.NOBODY if stored.is_of_this_boot else Keeper.REBOOT

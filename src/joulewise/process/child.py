@@ -1,9 +1,4 @@
-"""Starting a command that lives no longer than we do, and answers the signals that we get.
-
-Descriptors 0 to 2, which are the command's, whether they are open or closed.
-
-Starting a process of our own that lives apart: in a session of its own, and no child of ours.
-"""
+"""Starts processes: the user's command as a child, and processes of our own that outlive us."""
 
 from __future__ import annotations
 
@@ -26,42 +21,39 @@ from joulewise.errors import CommandNotExecutableError, CommandNotFoundError
 from joulewise.process.linux import die_with_parent
 from joulewise.process.signals import STOPPING, Signal, Signals, Witness
 
-_SCRIPT_HINT: Final = (
-    "a script needs a first line such as #!/bin/sh, naming a program that you may run"
-)
+_SCRIPT_HINT: Final = "a script needs a first line such as #!/bin/sh that names its interpreter"
 _LIMITS_HINT: Final = "see the limits of this shell: ulimit -n, ulimit -u"
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 
 
 def find_program(name: str, path: str) -> None:
-    """Raise what a shell would say of a command that cannot start."""
+    """Raise where a shell would not find or not execute ``name``; ``path`` is $PATH."""
     if shutil.which(name, path=path):
         return
-    there = Path(name)
-    if os.sep in name and there.exists():
-        if there.is_dir():
+    file = Path(name)
+    if os.sep in name and file.exists():
+        if file.is_dir():
             raise CommandNotExecutableError(f"{name} is a folder", "name a program in it")
         hint = _by_python(name) or f"run: chmod +x {shlex.quote(name)}"
         raise CommandNotExecutableError(f"{name} is not executable", hint)
-    raise CommandNotFoundError(f"no program called {name}", _meant(name, path))
+    raise CommandNotFoundError(f"no program called {name}", _suggest_command(name, path))
 
 
-def _meant(name: str, path: str) -> str:
-    """What to write instead of what no shell would find, either."""
+def _suggest_command(name: str, path: str) -> str:
     first, _, rest = name.partition(" ")
     if Path(name).is_file():
-        return _by_python(name) or f"one in this folder is started as ./{shlex.quote(name)}"
+        return _by_python(name) or f"start a program in this folder as ./{shlex.quote(name)}"
     if rest and shutil.which(first, path=path):
         return f"leave out the quotes: {name}"
     return "check the spelling, or give its full path"
 
 
 def _by_python(name: str) -> str:
-    return f"have Python run it: python {shlex.quote(name)}" if name.endswith(".py") else ""
+    return f"run it with Python: python {shlex.quote(name)}" if name.endswith(".py") else ""
 
 
 def replace_process(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Become the command (exec), which needs neither a process nor a descriptor more."""
+    """Become the command (exec), which takes no further process or descriptor."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -76,16 +68,17 @@ def replace_process(command: Sequence[str], environ: Mapping[str, str]) -> NoRet
 
 
 class Child:
-    """The command, which lives no longer than we do, and answers the signals that we get.
+    """The user's command as a child that dies with us and gets the signals sent to us.
 
-    It shares our process group: what the terminal sends (Ctrl-C, Ctrl-Z) reaches it without us.
-    What another process sends to us alone is meant for it, and is passed on. Where it is stopped by
-    a signal that we got as well, so are we, as our parent expects of a job; a command that ignores
-    Ctrl-Z goes on, and we with it. ``cpu_s`` is its CPU time with that of the children it waited
-    for, once it has ended.
+    It shares our process group: signals from the terminal (Ctrl-C, Ctrl-Z) reach it without us.
+    A signal that another process sends to us alone is passed on. Where a signal that we also got
+    stops the command, we stop as well, as a shell expects of a job; a command that ignores Ctrl-Z
+    goes on, and so do we. ``cpu_s`` is its CPU time and that of the children it waited for, once it
+    has ended.
     """
 
-    # It tells by a signal that it has ended; so often the witness of signals is looked at.
+    # SIGCHLD announces its end; the witness of signals is checked this often. Chosen: well above
+    # the 0.25 s for which a signal may be late; doubled, a stale one is dropped later.
     look_s: float | None = 0.5
 
     def __init__(
@@ -126,15 +119,15 @@ class Child:
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """Readable when it is time to ask whether it has ended."""
+        """Readable when ``ended`` should be called."""
         return [self.signals.fileno()]
 
     def ended(self) -> bool:
-        """Pass on the signals that came, and say whether the command is over."""
-        came = self._came()
-        if came and not self._reap(os.WNOHANG):
-            self._pass_on(came)
-        elif not came:
+        """Pass on the signals that arrived, and tell whether the command has ended."""
+        received = self._receive()
+        if received and not self._reap(os.WNOHANG):
+            self._pass_on(received)
+        elif not received:
             self._witness.drop_stale(time.monotonic())
         is_over = self._reap(os.WNOHANG)
         if not is_over:
@@ -142,28 +135,27 @@ class Child:
         return is_over
 
     def _stop_with_command(self) -> None:
-        """Stop where the command has; the SIGCONT that resumes us is passed on to it."""
+        """Stop if the command has stopped; the SIGCONT that resumes us is passed on to it."""
         if self._asked_to_stop and self._is_stopped:
             self._asked_to_stop = False
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _came(self) -> list[Signal]:
-        return [each for each in self.signals if each.number != signal.SIGCHLD]
+    def _receive(self) -> list[Signal]:
+        return [received for received in self.signals if received.number != signal.SIGCHLD]
 
-    def _pass_on(self, came: list[Signal]) -> None:
-        """What the command has not got already."""
-        alone = {each.number for each in came if not each.shared}
-        witnessed = self._witness.await_others(alone)
-        came += self._came()
-        for each in came:  # SIGCONT takes back a SIGTSTP that nobody has looked at, and vice versa
-            if each.number in (*STOPPING, signal.SIGCONT):
-                self._asked_to_stop = each.number != signal.SIGCONT
-        # Before the command is sent anything: it, or who hears it, may signal the group in answer.
+    def _pass_on(self, received: list[Signal]) -> None:
+        """Send the command the signals that it has not got itself."""
+        witnessed = self._witness.await_others({s.number for s in received if not s.shared})
+        received += self._receive()
+        for one in received:  # SIGCONT cancels a pending SIGTSTP, and vice versa
+            if one.number in (*STOPPING, signal.SIGCONT):
+                self._asked_to_stop = one.number != signal.SIGCONT
+        # Before the command is sent anything: it may signal the whole group in answer.
         if witnessed:
             self._witness.begin_anew()
-        # Of a number that went to all, the witness has the one that is known.
-        known = {each.number for each in came if each.shared}
-        for number in {each.number for each in came if not each.shared}:
+        # Where one signal of a number is known to be shared, that is the one the witness has.
+        known = {s.number for s in received if s.shared}
+        for number in {s.number for s in received if not s.shared}:
             with_us = self._in_our_group() and witnessed >> number - 1 & 1
             if number in known or not with_us:
                 self.send(number)
@@ -187,7 +179,7 @@ class Child:
         self._witness.close()
 
     def _reap(self, options: int) -> bool:
-        # Popen's own way does not tell the CPU time, nor whether it was stopped.
+        # Popen.poll tells neither the CPU time nor whether the child is stopped.
         if options & os.WNOHANG:
             options |= os.WUNTRACED | os.WCONTINUED
         while self._process.returncode is None:
@@ -201,9 +193,9 @@ class Child:
         return self._process.returncode is not None
 
 
-_FIRST_DESCRIPTOR: Final = 3
-_MARKS: Final = "JOULEWISE_MARKS"  # in it, our own process would mark its spans
-# Not ``-m``: that would look for every module in the user's working directory first.
+_FIRST_DESCRIPTOR: Final = 3  # the first above stdin, stdout and stderr
+_MARKS: Final = "JOULEWISE_MARKS"  # with it, our own process would write spans of its own
+# Not ``-m``, which would search the user's working directory first for every module.
 _MAIN: Final = (
     "import os, sys; sys.argv[3] and os.fork() and os._exit(0); "
     "sys.path[:] = [p for p in sys.path if p] + sys.argv[4:]; "
@@ -214,10 +206,10 @@ _MAIN: Final = (
 def start(
     module: str, environ: Mapping[str, str], *, is_child: bool = False
 ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Call ``main`` of a module with one end of a line to us; the other end, and its process.
+    """Run ``main(descriptor)`` of a module in a new process and session, connected by a socket.
 
-    Unless ``is_child``, what is told of the process is only its group: it was forked once more, so
-    that nobody here has to wait for it.
+    Returns our end of the socket and the process. Unless ``is_child``, the process was forked once
+    more, so that nobody here has to wait for it: ``pid`` is then only that of its process group.
     """
     ours, theirs = (above_standard(end) for end in socket.socketpair())
     with theirs:
@@ -239,7 +231,7 @@ def start(
 
 
 def above_standard(end: socket.socket) -> socket.socket:
-    """Where stdin, stdout or stderr is closed, a new descriptor would take its place."""
+    """The socket with a descriptor above 2: a new one would replace a closed stdin or stdout."""
     if end.fileno() >= _FIRST_DESCRIPTOR:
         return end
     with end:

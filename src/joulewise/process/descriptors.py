@@ -1,17 +1,17 @@
-"""Descriptors 0 to 2, which are the command's, whether they are open or closed."""
+"""Keeps file descriptors 0 to 2 for the command, whether they are open or closed."""
 
 from __future__ import annotations
 
 import os
 from typing import Final
 
-STANDARD: Final = (0, 1, 2)
+STANDARD: Final = (0, 1, 2)  # stdin, stdout and stderr (POSIX)
 
 
 def reserve_standard_descriptors() -> None:
-    """Keep what this process opens from taking the place of a closed stdin, stdout or stderr.
+    """Keep files that this process opens from taking the number of a closed stdin or stdout.
 
-    What stands there instead is closed when a command is started, so that the command finds closed
+    The placeholder (/dev/null) is closed when a command starts, so that the command finds closed
     what we found closed.
     """
     descriptor = os.open(os.devnull, os.O_RDWR)

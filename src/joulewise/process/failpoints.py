@@ -1,4 +1,4 @@
-"""Moments at which a test may have this process stopped or dead, as a power cut would have it."""
+"""Places at which a test can kill or stop this process, as a power cut would."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _VARIABLE: Final = "JOULEWISE_TEST_KILL_AT"
 
 
 def point(name: str) -> None:
-    """Die here if ``$JOULEWISE_TEST_KILL_AT`` names this point.
+    """Kill this process if ``$JOULEWISE_TEST_KILL_AT`` names this point; otherwise do nothing.
 
-    ``name:3`` means the third time that it is passed; ``name:3:STOP`` sends another signal.
+    ``name:3`` means the third time that the point is passed; ``name:3:STOP`` sends SIGSTOP.
     """
     global _passed  # noqa: PLW0603  # one process dies once
     wanted, *rest = os.environ.get(_VARIABLE, "").split(":")

@@ -1,4 +1,4 @@
-"""How this installation is started, to be pasted after sudo, which looks in places of its own."""
+"""The command that starts this installation of joulewise, to be pasted after ``sudo``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def program() -> str:
-    """The joulewise of this environment by its path."""
+    """Path of this environment's ``joulewise``, quoted for a shell: sudo has a PATH of its own."""
     beside = Path(sys.executable).with_name("joulewise")
-    found = str(beside) if beside.exists() else shutil.which("joulewise")
-    return shlex.quote(found) if found else f"{shlex.quote(sys.executable)} -m joulewise"
+    path = str(beside) if beside.exists() else shutil.which("joulewise")
+    return shlex.quote(path) if path else f"{shlex.quote(sys.executable)} -m joulewise"

@@ -1,6 +1,7 @@
-"""What Linux offers and the standard library of Python 3.10 does not.
+"""Linux system calls that Python 3.10 does not offer, and the identity of processes from /proc.
 
-Whether a process is still the one it was: its number is used again, its start is not.
+Process ids are reused. A process is identified by its id and the time it started, in clock ticks
+since boot.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Final
 
 from joulewise.units import NS_PER_S
 
-# A variable switches it off, so that what other systems are served with can be tried on this one.
+# $JOULEWISE_PLAIN switches this off, so that the code for other systems can be tested on Linux.
 HERE: Final = sys.platform == "linux" and "JOULEWISE_PLAIN" not in os.environ
+# From the kernel's headers: prctl.h, time.h, timerfd.h, signalfd.h and siginfo.h.
 _PR_SET_PDEATHSIG = 1
 _CLOCK_MONOTONIC = 1
 _ABSOLUTE = 1
@@ -29,12 +31,12 @@ _ITIMERSPEC = struct.Struct("4l")
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """Loaded at first use: other systems have none, and import this module all the same."""
+    """The C library, loaded at first use: other systems import this module, too."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(parent: int) -> None:
-    """Have this process killed when ``parent`` ends, which it may have done just now."""
+    """Have the kernel kill this process when ``parent`` ends, or at once if it has ended."""
     if not HERE:
         return
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -43,9 +45,9 @@ def die_with_parent(parent: int) -> None:
 
 
 class Timer:
-    """A descriptor that is readable from a moment on.
+    """A descriptor that becomes readable at a given time (timerfd).
 
-    Unlike a timeout of ``poll`` or ``select``, which Linux lets be late by a thousandth.
+    More exact than a timeout of ``poll`` or ``select``, which Linux may delay by 0.1 %.
     """
 
     def __init__(self) -> None:
@@ -60,7 +62,7 @@ class Timer:
         return self._descriptor
 
     def set(self, t_ns: int, every_ns: int = 0) -> None:
-        """Be readable from then on; with ``every_ns`` again after each such time."""
+        """Become readable at ``t_ns`` of CLOCK_MONOTONIC, and then every ``every_ns`` if given."""
         if t_ns == self._set_ns:
             return
         self._set_ns = t_ns
@@ -73,7 +75,7 @@ class Timer:
 
 
 class SignalQueue:
-    """Blocks signals and queues them, each with who sent it."""
+    """Blocks signals and queues them, each with its sender (signalfd)."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         numbers = set(numbers)
@@ -85,9 +87,9 @@ class SignalQueue:
         return self._descriptor
 
     def __iter__(self) -> Iterator[tuple[int, bool, int]]:
-        """Of each signal that has come: its number, whether the kernel (a terminal) sent it, who.
+        """Number, whether the kernel (a terminal) sent it, and sender of each signal that arrived.
 
-        The sender is 0 where the kernel did not tell.
+        The sender is a process id, 0 where it is unknown.
         """
         while True:
             try:
@@ -98,7 +100,7 @@ class SignalQueue:
             yield number, code == _SI_KERNEL, sender if code <= 0 else 0
 
     def close(self) -> None:
-        """Let signals through again, except for those that have come."""
+        """Unblock the signals; those that have arrived are discarded."""
         for _ in self:
             pass
         os.close(self._descriptor)
@@ -106,7 +108,7 @@ class SignalQueue:
 
 
 def arguments(pid: int) -> list[str]:
-    """What a process was started as; empty where it is gone."""
+    """The command line of a process; empty where it is gone."""
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -120,13 +122,13 @@ def _checked(result: int) -> int:
     return result
 
 
-FIRST_NAMESPACE: Final = "pid:[4026531836]"  # the machine's own, a constant of the kernel
+FIRST_NAMESPACE: Final = "pid:[4026531836]"  # the host's; PROC_PID_INIT_INO in proc_ns.h
 _PROC: Final = Path("/proc")
-_STATE, _PARENT, _STARTED = 0, 1, 19  # of /proc/PID/stat, after the name in parentheses
+_STATE, _PARENT, _STARTED = 0, 1, 19  # fields of /proc/PID/stat after the name, see proc(5)
 
 
 def boot_id(proc: Path = _PROC) -> str:
-    """Which boot of the machine this is; empty where the kernel does not tell."""
+    """Identifies this boot of the machine; empty where the kernel does not tell."""
     try:
         return (proc / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -134,7 +136,7 @@ def boot_id(proc: Path = _PROC) -> str:
 
 
 def pid_namespace(proc: Path = _PROC) -> str:
-    """In which process ids mean what they mean to us; empty where the kernel does not tell."""
+    """The namespace of our process ids (a container has its own); empty where unknown."""
     try:
         return str((proc / "self/ns/pid").readlink())
     except OSError:
@@ -142,17 +144,18 @@ def pid_namespace(proc: Path = _PROC) -> str:
 
 
 def started_ticks(pid: int, proc: Path = _PROC) -> int:
-    """When a process began, in ticks since boot; 0 where there is none."""
+    """When a process started, in clock ticks since boot; 0 where there is none, or a zombie."""
     fields = stat_fields(pid, proc)
     return int(fields[_STARTED]) if fields and fields[_STATE] != "Z" else 0
 
 
 def is_alive(pid: int, ticks: int, proc: Path = _PROC) -> bool:
+    """Whether the process with this id still is the one that started at ``ticks``."""
     return ticks != 0 and started_ticks(pid, proc) == ticks
 
 
 def is_gone(pid: int, ticks: int, proc: Path = _PROC) -> bool:
-    """Whether it has ended for certain: /proc may hide the processes of other users."""
+    """Whether the process has certainly ended: /proc may hide the processes of other users."""
     started = started_ticks(pid, proc)
     if started:
         return started != ticks
@@ -160,16 +163,17 @@ def is_gone(pid: int, ticks: int, proc: Path = _PROC) -> bool:
         os.kill(pid, 0)
     except OSError as error:
         return not isinstance(error, PermissionError)
-    return True  # all that is left of it is for its parent to collect
+    return True  # a zombie
 
 
 def parent(pid: int, proc: Path = _PROC) -> int:
-    """The parent of a process; 0 where it is gone."""
+    """The parent's process id; 0 where the process is gone."""
     fields = stat_fields(pid, proc)
     return int(fields[_PARENT]) if fields else 0
 
 
 def stat_fields(pid: int, proc: Path = _PROC) -> list[str]:
+    """The fields of /proc/PID/stat after the name; empty where the process is gone."""
     try:
         text = (proc / str(pid) / "stat").read_text(errors="replace")
     except OSError:

@@ -1,6 +1,7 @@
-"""The signals that come while a command runs: which, and whether the command has it already.
+"""The signals that arrive while a command runs, and whether the command has received them, too.
 
-A process of our group that does nothing: what it got too, the whole group has got.
+The kernel does not tell whether a signal was sent to us alone or to our whole process group. A
+*witness*, a process of the group that does nothing, shows it: what it got, the group got.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _FORWARDED: Final = (
 STOPPING: Final = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 """What stops a job of a shell. Its resumption is SIGCONT."""
 
-# What the kernel sends to a process about itself (a fault in its code, a pipe without a reader, a
-# file that is too large), and what cannot be caught. All else is meant for the command.
+# Signals by the kernel about this process itself (a fault in its code, a pipe without a reader, a
+# file that is too large), and those that cannot be caught. All others are for the command.
 _OWN: Final = {
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -54,20 +55,20 @@ _OF_EACH: Final = (signal.SIGXCPU,)
 
 @dataclass(frozen=True)
 class Signal:
-    """``shared`` is what all of our process group is sure to have got, and so the command, too."""
+    """A signal; ``shared`` where our whole process group certainly got it, the command included."""
 
     number: int
     shared: bool
 
 
 class Signals(Protocol):
-    """Signals that do nothing but wait to be looked at."""
+    """Signals that are queued to be read, instead of ending or stopping this process."""
 
     @property
     def mask_before(self) -> Collection[int]: ...
 
     def fileno(self) -> int:
-        """Readable when one has come."""
+        """Readable when a signal has arrived."""
         ...
 
     def __iter__(self) -> Iterator[Signal]: ...
@@ -76,9 +77,9 @@ class Signals(Protocol):
 
 
 def take_signals(*, with_job_control: bool = True) -> Signals:
-    """From here on nothing but SIGKILL ends this process before its command.
+    """Queue all signals that can be: only SIGKILL ends this process before its command.
 
-    Without job control, Ctrl-Z stops this process at once, as it does any other.
+    Without job control, Ctrl-Z stops this process at once, like any other.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit status
     if not linux.HERE:
@@ -88,7 +89,7 @@ def take_signals(*, with_job_control: bool = True) -> Signals:
 
 
 class QueuedSignals:
-    """Linux tells of each signal who sent it."""
+    """Signals on Linux, which reports the sender of each."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._queue = linux.SignalQueue(numbers)
@@ -110,7 +111,10 @@ class QueuedSignals:
 
 
 class HandledSignals:
-    """Elsewhere only the number is known: what is typed at our terminal went to the command."""
+    """Signals on other systems, which report the number only.
+
+    One that a terminal can send counts as shared while we are in its foreground.
+    """
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
         self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -141,7 +145,7 @@ class HandledSignals:
 
 
 def _descends(pid: int) -> bool:
-    """Whether a process comes from this one, as far as it can still be told."""
+    """Whether a process descends from this one, as far as /proc still shows it."""
     ours = os.getpid()
     while pid > 1:
         pid = linux.parent(pid)
@@ -177,10 +181,10 @@ _PENDING: Final = re.compile(r"^ShdPnd:\s*(\w+)$", re.MULTILINE)
 
 
 class Witness:
-    """Signals that are blocked when it starts stay with it, where they can be looked up.
+    """A process in our group whose pending signals show what the whole group was sent.
 
-    Whether a signal was sent to us or to all of our group is told nowhere else. Where there is no
-    witness, every signal counts as sent to us.
+    Signals are blocked when it starts, so they stay pending and can be read from /proc. Where there
+    is no witness, every signal counts as sent to us alone.
     """
 
     def __init__(self) -> None:
@@ -188,9 +192,9 @@ class Witness:
         self._stale_since_s: float | None = None
 
     def await_others(self, numbers: Collection[int]) -> int:
-        """Wait for whoever signals our group to signal all of it; return what was witnessed.
+        """Wait until a sender has signalled the whole group; return ``pending`` after that.
 
-        ``numbers`` are those that came to us; none, where all are known to have gone to the group.
+        ``numbers`` are the signals that we got; empty where all are known to be shared.
         """
         if not numbers or self._process is None:
             return self.pending()
@@ -203,7 +207,7 @@ class Witness:
         return self.pending()
 
     def pending(self) -> int:
-        """The signals it got since it began, one bit each."""
+        """The signals that it has got since its start, one bit each."""
         if self._process is None:
             return 0
         try:
@@ -213,10 +217,10 @@ class Witness:
         return int(found[1], 16) if found else 0
 
     def drop_stale(self, now_s: float) -> None:
-        """Begin anew where it has had a signal for a while that did not come to us.
+        """Start a new witness where it has had a signal for a while that we did not get.
 
-        It was sent to other processes of the group, or to this one long after us, and would be
-        taken for the next one of its number.
+        That one was sent to other processes of the group, or to the witness long after us, and
+        would be taken for the next signal of its number.
         """
         if not self.pending():
             self._stale_since_s = None
@@ -226,7 +230,7 @@ class Witness:
             self.begin_anew()
 
     def begin_anew(self) -> None:
-        """What it got would be taken for what comes next; what comes now, nobody witnesses."""
+        """Start a new witness without pending signals; those that arrive meanwhile are missed."""
         self.close()
         self._process = _start()
         self._stale_since_s = None
@@ -239,7 +243,7 @@ class Witness:
 
 
 def _start() -> subprocess.Popen[bytes] | None:
-    """It reads a pipe that ends with us, whatever we end by."""
+    """A ``cat`` on a pipe from us: it ends when we end, in whatever way."""
     with suppress(OSError):
         if linux.HERE:
             return subprocess.Popen(

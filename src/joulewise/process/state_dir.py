@@ -1,8 +1,7 @@
-"""Where joulewise keeps what outlives its processes.
+"""The state folder: what outlives joulewise's processes, and the journals that a crash left in it.
 
-Whether a guardian was killed before it had put everything back.
-
-Every command asks: it is one look into a folder, and nothing else is loaded for it.
+Every command checks for such leftovers before it starts, so this module stays cheap to import: the
+check is one directory listing.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from joulewise.errors import PermissionDeniedError, UsageError
 from joulewise.process.linux import boot_id, is_gone, pid_namespace
 
 OF_ROOT: Final = Path("/var/lib/joulewise")
-# The home of a user that only a container's runtime knows of, as Debian has it: nothing is kept in
-# it, and nothing is there to be read.
+# Debian's home folder for users that have none, as in many containers. Nothing is stored there.
 _NO_HOME: Final = Path("/nonexistent")
 
 
@@ -35,53 +33,52 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 
 def state_folders(environ: Mapping[str, str]) -> list[Path]:
-    """Ours, and root's, where what concerns every user is kept."""
-    ours = state_folder(environ)
-    alone = ours == OF_ROOT or bool(environ.get("JOULEWISE_STATE"))
-    return [ours] if alone else [ours, OF_ROOT]
+    """The user's folder and root's, which holds what concerns every user."""
+    own = state_folder(environ)
+    is_only_one = own == OF_ROOT or bool(environ.get("JOULEWISE_STATE"))
+    return [own] if is_only_one else [own, OF_ROOT]
 
 
 def made(folder: Path) -> Path:
-    """The folder, for all to read and its owner to write, whatever the umask.
+    """Create the folder if need be (mode 755 whatever the umask), and return it.
 
-    Raises where it is root's to use and another user can change what is in it.
+    Raises PermissionDeniedError where we are root and another user could change its contents.
     """
     if _NO_HOME in folder.parents:
         raise UsageError(
-            "there is no home folder to keep anything in",
-            "set JOULEWISE_STATE to a folder that you can write",
+            "this user has no home folder to store state in",
+            "set JOULEWISE_STATE to a folder that you can write to",
         )
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         folder.chmod(0o755)
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        _check_is_of_root(folder)
+        _check_owned_by_root(folder)
     return folder
 
 
 def is_safe(folder: Path) -> bool:
-    """Whether what is in the folder can be believed by this process: see ``made``."""
+    """Whether this process can trust the folder's contents: see ``made``."""
     try:
         if hasattr(os, "geteuid") and os.geteuid() == 0:
-            _check_is_of_root(folder)
+            _check_owned_by_root(folder)
     except (OSError, PermissionDeniedError):
         return False
     return True
 
 
-def _check_is_of_root(folder: Path) -> None:
-    """Also the link that leads to it: who owns that can have it lead elsewhere."""
+def _check_owned_by_root(folder: Path) -> None:
+    """Raise where others own the folder, or a link to it, which they could redirect."""
     owners = {folder.lstat().st_uid, folder.stat().st_uid} - {0}
     if owners:
         raise PermissionDeniedError(
-            f"{folder} belongs to user {_user_name(owners.pop())}, who could change what root "
-            "keeps in it",
+            f"{folder} belongs to user {_user_name(owners.pop())}, who could change root's state",
             f"run `chown root {folder}` if nothing in it is theirs, "
             "or set JOULEWISE_STATE to a folder of root's",
         )
     if stat.S_IMODE(folder.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionDeniedError(
-            f"other users may write in {folder}, and could change what root keeps in it",
+            f"{folder} is writable by other users, who could change root's state",
             f"run `chmod go-w {folder}`, or set JOULEWISE_STATE to a folder of root's",
         )
 
@@ -102,14 +99,15 @@ def _home() -> Path:
         return _NO_HOME
 
 
+# A guardian's journal of changed settings, and the lock that it holds for as long as it lives.
 FOLDER: Final = "leases"
 ENDING: Final = ".journal"
 LOCK: Final = ".lock"
-_LONGEST_HEADER_B: Final = 1 << 12
+_MAX_HEADER_B: Final = 1 << 12
 
 
 def has_leftover(state: Path) -> bool:
-    """Whether there is a journal without its guardian."""
+    """Whether there is a journal whose guardian is dead."""
     try:
         with os.scandir(state / FOLDER) as entries:
             return any(entry.name.endswith(ENDING) and not is_live(entry.path) for entry in entries)
@@ -118,7 +116,7 @@ def has_leftover(state: Path) -> bool:
 
 
 def may_put_back(state: Path) -> bool:
-    """Whether the leftovers are ours to undo; for that, nothing has to be written."""
+    """Whether this user may undo the leftovers; nothing has to be written for that."""
     try:
         return os.geteuid() in {0, (state / FOLDER).stat().st_uid}
     except OSError:
@@ -126,42 +124,43 @@ def may_put_back(state: Path) -> bool:
 
 
 def lock_of(journal: str) -> str:
-    """What the guardian of this journal locks while it lives.
+    """The file that the journal's guardian locks while it lives.
 
-    Not the journal: everybody can read that, and who can read a file can lock it.
+    Not the journal itself: everybody can read that, and whoever can read a file can lock it.
     """
     return journal.removesuffix(ENDING) + LOCK
 
 
 def is_live(journal: str) -> bool:
-    import fcntl  # which not every system has that can show runs
+    """Whether the guardian that writes this journal is alive."""
+    import fcntl  # Windows, which can show runs, has none
 
     try:
         descriptor = os.open(lock_of(journal), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # another user's, or somebody has cleaned up
-        return _runs(journal)
+    except OSError:  # another user's, or it was deleted
+        return _is_writer_alive(journal)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:  # a file system without locks
-        return _runs(journal)
+        return _is_writer_alive(journal)
     finally:
         os.close(descriptor)
     return False
 
 
-def _runs(journal: str) -> bool:
-    """Whether the process runs that the journal names; in another container, nobody can say."""
+def _is_writer_alive(journal: str) -> bool:
+    """Whether the process named in the journal runs; True where it is in another container."""
     import json
 
     try:
         with open(journal, "rb", opener=_open) as file:
-            told = json.loads(file.readline(_LONGEST_HEADER_B))
-        if told["boot_id"] != boot_id():
+            header = json.loads(file.readline(_MAX_HEADER_B))
+        if header["boot_id"] != boot_id():
             return False
-        of_another = told["namespace"] != pid_namespace()
-        return of_another or not is_gone(int(told["pid"]), int(told["ticks"]))
+        is_elsewhere = header["namespace"] != pid_namespace()
+        return is_elsewhere or not is_gone(int(header["pid"]), int(header["ticks"]))
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 

@@ -1,33 +1,33 @@
-"""Budgets: what a run may take of energy, time or carbon, and what happens beyond.
+"""Budgets: limits on a run's energy, time or carbon, and what happens beyond them.
 
-``--budget 2kWh`` warns, ``--budget 2kWh:stop`` stops the command; the option may be given several
-times. The recorder calls :meth:`BudgetWatch.look` once a second, more often when a budget may be
-used up before that (:meth:`BudgetWatch.seconds_left`), and once more when the command has ended.
-Each :class:`Event` that it gets goes to the process that started the command,
-as a message of kind ``budget`` (:func:`as_message`); that a budget was exceeded also goes into the
-manifest's notes, from where it becomes a warning of the result::
+``--budget 2kWh`` warns, ``--budget 2kWh:stop`` stops the command; the option may be repeated.
+:class:`BudgetWatch` is the only judge. The recorder has one, and checks it once a second, more
+often when a budget may be used up before that (:meth:`BudgetWatch.seconds_left`), and once more
+when the command has ended. Each event goes to the process that started the command, as a message of
+kind ``budget``; that a budget was exceeded is also noted in the manifest, from where it becomes a
+warning of the result::
 
     {"state": "foreseen" | "exceeded", "budget": "2kWh:stop", "stop": true | false,
      "message": "…one line…"}
 
-That process says ``message`` on stderr, and where ``stop`` is true it ends the command (SIGTERM,
-and SIGKILL after a grace). Time it also checks by itself, since a recorder may be dead:
-:func:`time_left_s` tells how long it may sleep, :func:`overdue` what there is to say then. Both
-may come to the same event: ``(budget, state)`` tells whether it was said before. What the starting
-process found by itself it sends to the recorder in the same shape, for :meth:`BudgetWatch.heard`.
+That process prints ``message`` on stderr, and ends the command where ``stop`` is true (SIGTERM,
+then SIGKILL). It has a watch of its own for budgets of time, since the recorder may be dead, and
+sends what it finds to the recorder in the same form (:meth:`BudgetWatch.add_external`). Both may
+find the same event: ``(budget, state)`` identifies it.
 
-Only the standard library is imported here, so that the starting process stays lean.
+Nothing heavy is imported here, so that the starting process stays small.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from joulewise.errors import UsageError
-from joulewise.units import J_PER_KWH, NS_PER_S, parse_amount
+from joulewise.formatting import seconds
+from joulewise.units import J_PER_KWH, parse_amount
 
 if TYPE_CHECKING:
     from joulewise.session.forecast import ForecastInterval, RunForecast
@@ -40,9 +40,9 @@ _HINT: Final = "write it as 2kWh, 500Wh, 3MJ, 30min, 2h or 500gCO2, and :stop af
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit in joules (``energy``, ``carbon``) or seconds (``time``), and how it was written.
+    """A limit in joules (``energy``, ``carbon``) or seconds (``time``), and its text.
 
-    Carbon is kept as the joules that emit it at ``gco2_per_kwh``.
+    A limit of carbon is the energy in joules that emits it at ``gco2_per_kwh``.
     """
 
     text: str
@@ -53,8 +53,8 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Event:
-    """A budget came into another state, which happens once each; ``at_s`` after the start."""
+class BudgetEvent:
+    """A budget entered a state, which happens once for each; ``at_s`` after the start."""
 
     budget: Budget
     state: State
@@ -88,80 +88,71 @@ def parse_budget(text: str, gco2_per_kwh: float | None = None) -> Budget:
 
 
 class BudgetWatch:
-    """Follows a run's budgets, and tells of each change of state once."""
+    """Judges a run's budgets, and reports each change of state once."""
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
         self._open: dict[Budget, set[State]] = {budget: set() for budget in budgets}
-        self._before = (0.0, 0.0)  # seconds and joules at the last look
+        self._before = (0.0, 0.0)  # seconds and joules at the last check
 
-    def look(
+    def check(
         self,
         *,
         time_s: float,
         energy_j: float | None,
-        outlook: RunForecast | None = None,
+        forecast: RunForecast | None = None,
         ended: bool = False,
-    ) -> list[Event]:
-        """What is new, given what the run took so far and what is expected of the whole.
+    ) -> list[BudgetEvent]:
+        """The new events, given what the run has used and what is expected for the whole.
 
-        ``energy_j`` is that of the devices that count, None where none could be read. ``ended``
-        says that there is nothing left to stop. When energy was used up between two looks, it is
-        taken to have grown evenly between them.
+        ``energy_j`` is that of the counted devices; None where it is unknown, and only time is
+        judged. ``ended``: there is nothing left to stop. Between two checks, energy is taken to
+        have grown linearly.
         """
         events = []
         before, self._before = self._before, (time_s, energy_j or 0.0)
-        for budget, told in self._open.items():
+        for budget, reported in self._open.items():
             of_time = budget.kind == "time"
             taken = time_s if of_time else energy_j
-            whole = (outlook.time_s if of_time else outlook.energy_j) if outlook else None
-            if "exceeded" in told or taken is None:
+            whole = (forecast.time_s if of_time else forecast.energy_j) if forecast else None
+            if "exceeded" in reported or taken is None:
                 continue
             if taken > budget.limit:
-                told.add("exceeded")
+                reported.add("exceeded")
                 crossed_s = _crossing_s(before, self._before, budget.limit)
                 at_s = budget.limit if of_time else crossed_s
                 events.append(_exceeded(budget, at_s, taken, stop=budget.stop and not ended))
-            elif whole is not None and whole.low > budget.limit and "foreseen" not in told:
-                told.add("foreseen")
+            elif whole is not None and whole.low > budget.limit and "foreseen" not in reported:
+                reported.add("foreseen")
                 events.append(_foreseen(budget, whole))
         return events
 
     def seconds_left(self, energy_j: float, most_w: float) -> float | None:
-        """When the next budget of energy may be used up, at that power; None where none is left."""
+        """Seconds until the next energy budget is used up at that power; None for never."""
         limits = [
             budget.limit
-            for budget, told in self._open.items()
-            if budget.kind != "time" and "exceeded" not in told
+            for budget, reported in self._open.items()
+            if budget.kind != "time" and "exceeded" not in reported
         ]
         if not limits or not most_w > 0:
             return None
         return max(0.0, min(limits) - energy_j) / most_w
 
-    def heard(self, message: Mapping[str, Any]) -> Event | None:
-        """The event that another process found, unless it was told here before."""
-        for budget, told in self._open.items():
-            if budget.text == message["budget"] and message["state"] not in told:
-                told.add(message["state"])
+    def time_left_s(self, time_s: float) -> float | None:
+        """Seconds until the next time budget is used up; None where none is left."""
+        left = [b.limit - time_s for b in self._open if b.kind == "time" and b.limit >= time_s]
+        return min(left, default=None)
+
+    def add_external(self, message: Mapping[str, Any]) -> BudgetEvent | None:
+        """The event that another process found, unless it was reported here before."""
+        for budget, reported in self._open.items():
+            if budget.text == message["budget"] and message["state"] not in reported:
+                reported.add(message["state"])
                 state, text, stop = message["state"], message["message"], message["stop"]
-                return Event(budget, state, text, stop, budget.limit)  # only time is found there
+                return BudgetEvent(budget, state, text, stop, budget.limit)  # always of time
         return None
 
 
-def time_left_s(budgets: Iterable[Budget], started_ns: int, now_ns: int) -> float | None:
-    """How long until the next time budget is used up; None where there is none left."""
-    spent_s = (now_ns - started_ns) / NS_PER_S
-    left = [b.limit - spent_s for b in budgets if b.kind == "time" and b.limit >= spent_s]
-    return min(left, default=None)
-
-
-def overdue(budgets: Sequence[Budget], started_ns: int, now_ns: int) -> list[Event]:
-    """The time budgets that are used up, whether or not it was said before."""
-    time_s = (now_ns - started_ns) / NS_PER_S
-    used_up = (b for b in budgets if b.kind == "time" and time_s > b.limit)
-    return [_exceeded(budget, budget.limit, time_s, stop=budget.stop) for budget in used_up]
-
-
-def as_message(event: Event) -> dict[str, Any]:
+def as_message(event: BudgetEvent) -> dict[str, Any]:
     return {
         "state": event.state,
         "budget": event.budget.text,
@@ -170,14 +161,14 @@ def as_message(event: Event) -> dict[str, Any]:
     }
 
 
-def as_note(event: Event) -> dict[str, str]:
-    """What run.json needs besides the message, to tell what the whole run took of the budget.
+def as_note(event: BudgetEvent) -> dict[str, str]:
+    """The fields of the note in run.json, from which the result's warning is made.
 
-    ``limit`` is in joules or seconds, ``factor`` how many of them are one ``unit``.
+    ``limit`` is in joules or seconds; one ``unit`` is ``factor`` of them.
     """
     budget = event.budget
     unit, factor = _unit(budget)
-    after = "" if budget.kind == "time" else f" after {_time(event.at_s)}"
+    after = "" if budget.kind == "time" else f" after {seconds(event.at_s)}"
     return {
         "kind": "time" if budget.kind == "time" else "energy",
         "limit": repr(budget.limit),
@@ -189,27 +180,27 @@ def as_note(event: Event) -> dict[str, str]:
 
 
 def _crossing_s(before: tuple[float, float], now: tuple[float, float], limit_j: float) -> float:
-    """When the joules were as many as the limit, between two pairs of seconds and joules."""
+    """When the limit was reached: linear between two pairs of seconds and joules."""
     (start_s, start_j), (end_s, end_j) = before, now
     if not start_j < limit_j < end_j:
         return end_s
     return start_s + (end_s - start_s) * (limit_j - start_j) / (end_j - start_j)
 
 
-def _exceeded(budget: Budget, at_s: float, taken: float, *, stop: bool) -> Event:
-    """``at_s`` is when it was used up, and ``taken`` what is used by now."""
+def _exceeded(budget: Budget, at_s: float, taken: float, *, stop: bool) -> BudgetEvent:
+    """``at_s`` is when it was used up, ``taken`` what has been used by now."""
     after = ""
     if budget.kind != "time":
         over = _amount(budget, taken - budget.limit)
-        after = f" after {_time(at_s)}; by now {_amount(budget, taken)} are used, {over} over"
+        after = f" after {seconds(at_s)}; by now {_amount(budget, taken)} are used, {over} over"
     end = "; stopping the command" if stop else ""
     message = f"the budget of {_name(budget)} is used up{after}{end}"
-    return Event(budget, "exceeded", message, stop, at_s)
+    return BudgetEvent(budget, "exceeded", message, stop, at_s)
 
 
-def _foreseen(budget: Budget, whole: ForecastInterval) -> Event:
+def _foreseen(budget: Budget, whole: ForecastInterval) -> BudgetEvent:
     value, low, high = (_amount(budget, x) for x in (whole.value, whole.low, whole.high))
-    return Event(
+    return BudgetEvent(
         budget,
         "foreseen",
         f"the budget of {_name(budget)} will be exceeded: "
@@ -234,14 +225,3 @@ def _unit(budget: Budget) -> tuple[str, float]:
     if budget.gco2_per_kwh is None:
         return amount.unit, amount.factor
     return amount.unit, amount.factor * J_PER_KWH / budget.gco2_per_kwh
-
-
-def _time(time_s: float) -> str:
-    if time_s < 10:
-        return f"{time_s:.2f} s"
-    if time_s < 60:
-        return f"{time_s:.1f} s"
-    minutes, seconds = divmod(round(time_s), 60)
-    if minutes < 60:
-        return f"{minutes} min {seconds} s"
-    return f"{minutes // 60} h {minutes % 60} min"

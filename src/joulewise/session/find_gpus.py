@@ -1,29 +1,32 @@
-"""Which GPUs there are to turn, found by a process of its own: drivers are large and may hang."""
+"""Which GPUs and CPU packages can be set, found by a process of its own.
+
+Drivers are large, and may hang: the process that starts the command loads none of them.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from joulewise.errors import DeviceError, UsageError
 from joulewise.process import child
+from joulewise.process.json_lines import JsonSocket
 
 if TYPE_CHECKING:
     from joulewise.devices import Device
 
+# Chosen: initialising a GPU without persistence mode takes one to three seconds. The deadline
+# leaves room for every vendor's driver; doubled, a command waits twice as long for one that hangs.
 _DEADLINE_S: Final = 20.0
 _DISCOVERY_S: Final = 5.0
-_CHUNK_B: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class FoundGpu:
-    """``default_w`` is its power limit by default, None where it has none, and then the range.
+    """A GPU and the range of its settings; ``default_w`` is None where it has no power limit.
 
     The clocks are those at which it can be locked, ascending.
     """
@@ -41,7 +44,7 @@ class FoundGpu:
 
 @dataclass(frozen=True)
 class FoundCpu:
-    """A CPU whose power limit can be turned: it is ``now_w``, and may be in the range."""
+    """A CPU package with a power limit that can be set: its value now, and the range."""
 
     key: str
     uid: str
@@ -58,75 +61,74 @@ class Found:
 
 
 def gpus(named: Sequence[int], environ: Mapping[str, str]) -> list[FoundGpu]:
-    """Those with these numbers; without numbers, those that a program started here would see."""
+    """The GPUs with these indices; without any, those that a program started here can see."""
     return pick(find(environ).gpus, named)
 
 
 def pick(found: Sequence[FoundGpu], named: Sequence[int]) -> list[FoundGpu]:
-    """Of all GPUs those that are meant, as for :func:`gpus`."""
+    """The GPUs of ``found`` with these indices; without any, the visible ones.
+
+    Raises UsageError where there is none, or an index is unknown.
+    """
     if not named:
-        seen = [gpu for gpu in found if gpu.visible]
-        if not seen:
-            raise UsageError("no GPU to set anything of", "see what `joulewise doctor` says")
-        return seen
+        visible_gpus = [gpu for gpu in found if gpu.visible]
+        if not visible_gpus:
+            raise UsageError("there is no GPU to set", "run `joulewise doctor` to see why")
+        return visible_gpus
     by_key = {gpu.key: gpu for gpu in found}
     for number in named:
         if f"gpu{number}" not in by_key:
-            there = f"there {'are' if len(by_key) > 1 else 'is'} {', '.join(by_key) or 'none'}"
-            raise UsageError(f"there is no gpu{number}", there)
+            raise UsageError(
+                f"there is no gpu{number}", f"this machine has {', '.join(by_key) or 'no GPU'}"
+            )
     return [by_key[f"gpu{number}"] for number in dict.fromkeys(named)]
 
 
 def find(environ: Mapping[str, str]) -> Found:
-    """Every GPU and CPU package that there is to turn, visible or not."""
+    """Every GPU and CPU package that can be set, visible or not."""
     endpoint, process = child.start(__name__, environ, is_child=True)
-    told = bytearray()
-    with endpoint:
-        endpoint.settimeout(_DEADLINE_S)
-        with suppress(OSError):
-            while chunk := endpoint.recv(_CHUNK_B):
-                told += chunk
+    connection = JsonSocket(endpoint)
+    messages = connection.receive(_DEADLINE_S)
+    connection.close()
     process.kill()
     process.wait()
-    try:
-        every = json.loads(told)
-    except ValueError:
-        raise DeviceError("the GPUs do not answer", "see what `joulewise doctor` says") from None
+    if not messages:
+        raise DeviceError("the GPUs do not answer", "run `joulewise doctor`")
+    clocks = ("sm_clocks_mhz", "mem_clocks_mhz")
     return Found(
-        tuple(FoundGpu(**{**each, **_clocks(each)}) for each in every["gpus"]),
-        tuple(FoundCpu(**each) for each in every["packages"]),
+        tuple(
+            FoundGpu(**{**gpu, **{name: tuple(gpu[name]) for name in clocks}})
+            for gpu in messages[0]["gpus"]
+        ),
+        tuple(FoundCpu(**package) for package in messages[0]["packages"]),
     )
 
 
-def _clocks(told: Mapping[str, list[float]]) -> dict[str, tuple[float, ...]]:
-    return {name: tuple(told[name]) for name in ("sm_clocks_mhz", "mem_clocks_mhz")}
-
-
 def main(descriptor: int) -> NoReturn:
-    """Tell of every device to whoever is at the other end of an inherited socket."""
+    """Send every device to the process at the other end of an inherited socket."""
     try:
-        with socket.socket(fileno=descriptor) as asker:
-            asker.sendall(json.dumps(asdict(_look(os.environ))).encode())
+        client = JsonSocket(socket.socket(fileno=descriptor))
+        client.send("found", **asdict(_discover(os.environ)))
     finally:
-        os._exit(0)  # a thread that hangs in a driver must not keep us
+        os._exit(0)  # a thread that hangs in a driver must not keep the process
 
 
-def _look(environ: Mapping[str, str]) -> Found:
+def _discover(environ: Mapping[str, str]) -> Found:
     from joulewise.control.deadline_device import every_device
     from joulewise.data import Kind
     from joulewise.devices import Options, discover
 
     shown = discover(Options(environ=environ, deadline_s=_DISCOVERY_S)).devices
     visible = {device.info.uid for device in shown}
-    every = every_device(environ).values()
-    packages = [_package(each) for each in every if each.info.kind is Kind.CPU]
+    devices = every_device(environ).values()
+    packages = [_describe_cpu(device) for device in devices if device.info.kind is Kind.CPU]
     return Found(
-        tuple(_gpu(each, visible) for each in every if each.info.kind is Kind.GPU),
+        tuple(_describe_gpu(device, visible) for device in devices if device.info.kind is Kind.GPU),
         tuple(package for package in packages if package),
     )
 
 
-def _gpu(device: Device, visible: Collection[str]) -> FoundGpu:
+def _describe_gpu(device: Device, visible: Collection[str]) -> FoundGpu:
     from joulewise.data import Knob, KnobInfo
 
     info = device.info
@@ -143,7 +145,7 @@ def _gpu(device: Device, visible: Collection[str]) -> FoundGpu:
     )
 
 
-def _package(device: Device) -> FoundCpu | None:
+def _describe_cpu(device: Device) -> FoundCpu | None:
     from joulewise.data import Knob, KnobInfo
 
     limit = device.knobs.get(Knob.POWER_LIMIT)

@@ -1,12 +1,8 @@
 """``joulewise.measure()``: a block of the user's own program as a run.
 
-A recorder of its own measures the process from start to stop. The program never waits for a
-device and never meets an error of ours: where the recorder cannot be had, or dies, a Python
-warning says so, the program goes on, and the energies are None.
-
-What is known of a measured block, while it runs and afterwards.
-
-What the library hands back: joules by device, spans with theirs, and how they read.
+A recorder process measures this process from start to stop. The program never waits for a device
+and never gets an error of ours: where the recorder does not start, or dies, a Python warning says
+so, the program goes on, and the energies are None.
 """
 
 from __future__ import annotations
@@ -33,99 +29,21 @@ from joulewise.session.spans import (
     MEASURE_MARKS,
     RUN_MARKS,
     OpenSpan,
-    around,
-    closed,
-    opened,
+    add_measurement,
+    decorate,
+    remove_measurement,
 )
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from joulewise.data import RunResult, RunWarning
-
-
-class Measured:
-    """``id`` and ``path`` (of the run's directory) are known while the block runs.
-
-    Whatever it took is known once it has ended, and asking before is a ``UsageError``.
-    """
-
-    def __init__(self) -> None:
-        self._start_ns = 0
-        self._end_ns = 0
-        self._result: RunResult | None = None
-        self._trouble: RunWarning | None = None
-        self.path: Path | None = None
-
-    @property
-    def id(self) -> str | None:
-        """The run's id; None where nothing is recorded."""
-        return self.path.name if self.path else None
-
-    @property
-    def result(self) -> RunResult | None:
-        """Everything that was found; None where the recorder could not be had or died."""
-        self._must_be_over()
-        return self._result
-
-    @property
-    def time_s(self) -> float:
-        self._must_be_over()
-        return self._result.time_s if self._result else (self._end_ns - self._start_ns) / NS_PER_S
-
-    @property
-    def energy_j(self) -> Energies | None:
-        """Joules by device, with their ``total``; None where nothing was recorded."""
-        if self.result is None:
-            return None
-
-        return Energies.of(self.result.run, self.result.counted)
-
-    @property
-    def spans(self) -> tuple[MeasuredSpan, ...]:
-        if self.result is None:
-            return ()
-
-        return measured_spans(self.result)
-
-    @property
-    def warnings(self) -> tuple[RunWarning, ...]:
-        """What a reader of the figures must know."""
-        found = self.result.warnings if self.result else ()
-        return (*found, self._trouble) if self._trouble else found
-
-    def __repr__(self) -> str:
-        if not self._start_ns:
-            return "<joulewise measurement, not started>"
-        if not self._end_ns:
-            return f"<joulewise measurement {self.id}, recording>"
-        taken = self.energy_j or "nothing was recorded"
-        return f"<joulewise measurement {self.id}: {self.time_s:.4g} s, {taken}>"
-
-    def _repr_html_(self) -> str | None:
-        if not self._end_ns or self.energy_j is None:
-            return None
-
-        head = f"{self.id}: {self.time_s:.4g} s"
-        return html(head, self.energy_j, [warning.message for warning in self.warnings])
-
-    def _must_be_over(self) -> None:
-        if self._end_ns:
-            return
-        if not self._start_ns:
-            raise UsageError("this measurement was not started", "use `with`, or call start()")
-        raise UsageError(
-            "what was measured is known when the measurement has ended",
-            "ask after the `with` block, or after stop()",
-        )
-
-
-if TYPE_CHECKING:
     from types import TracebackType
 
+    from joulewise.data import RunWarning
     from joulewise.hooks.marks import Marks
     from joulewise.session.recorder_client import RecorderProcess
 
-_NOBODY: Final = -1
+
+_NO_PID: Final = -1  # of a measurement that was unpickled: no process may stop it
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -139,36 +57,45 @@ def measure(
     """Measure a block: ``with joulewise.measure() as m: …``, or a function, as ``@measure()``.
 
     Args:
-        name: what the run is called, beside its id.
+        name: a name for the run, beside its id.
         tags: words to find it by.
-        rate_hz: how often power is read, 0.01 to 1000 times a second. Left out, it is 10 times a
-            second; of more than two GPUs whose drivers keep samples of their own, which are
-            recorded, too, 20 divided by their number, but at least 2.5.
-        store: the folder of the runs; ``$JOULEWISE_STORE`` or ``./joulewise-runs`` otherwise.
+        rate_hz: how often power is read, 0.01 to 1000 Hz. None: 10 Hz; for more than two GPUs whose
+            drivers keep samples of their own, which are recorded, too, 20 Hz divided by their
+            number, but at least 2.5 Hz.
+        store: the folder of the runs; None is ``$JOULEWISE_STORE`` or ``./joulewise-runs``.
     """
     if name is not None and not isinstance(name, str):
         raise UsageError(
-            f"a run is named by a text, not by {name!r}", "write @measure() to decorate"
+            f"the name of a run must be a str, not {name!r}", "to decorate, write @measure()"
         )
     words = () if isinstance(tags, str) else tuple(tags)
     if isinstance(tags, str) or not all(isinstance(word, str) for word in words):
-        raise UsageError(f"tags are a list of words, not {tags!r}", "write tags=['one', 'two']")
-    from joulewise.session.request import check_rate, check_words
+        raise UsageError(f"tags must be a list of words, not {tags!r}", "write tags=['one', 'two']")
+    from joulewise.session.request import check_names, check_rate
 
-    check_words(name or None, words)
+    check_names(name or None, words)
     check_rate(rate_hz)
     return Measurement(name or "", words, rate_hz, None if store is None else Path(store))
 
 
 @final
-class Measurement(Measured):
-    """One block of a program, from ``start()`` to ``stop()``, and then what it took."""
+class Measurement:
+    """One block of a program, from ``start()`` to ``stop()``, and what it took.
+
+    ``id`` and ``path`` (the run's directory) are known while the block runs, everything else once
+    it has ended: reading it earlier raises UsageError. ``energy_j`` is None and a warning says why
+    where nothing could be recorded.
+    """
 
     def __init__(
         self, name: str, tags: tuple[str, ...], rate_hz: float | None, store: Path | None
     ) -> None:
-        super().__init__()
         self._options = (name, tags, rate_hz, store)
+        self._start_ns = 0
+        self._end_ns = 0
+        self._result: RunResult | None = None
+        self._trouble: RunWarning | None = None
+        self.path: Path | None = None
         self._lock = threading.RLock()
         self._recorder: RecorderProcess | None = None
         self._marks: Marks | None = None
@@ -185,13 +112,13 @@ class Measurement(Measured):
         with self._lock:
             if self._start_ns:
                 raise UsageError(
-                    "this measurement was started before", "a joulewise.measure() serves once"
+                    "this measurement was started before", "call joulewise.measure() again"
                 )
             self._pid = os.getpid()
             try:
                 self._begin()
             except BaseException as error:
-                self._undo()
+                self._roll_back()
                 if not isinstance(error, Exception):
                     raise
                 self._start_ns = time.monotonic_ns()
@@ -199,7 +126,7 @@ class Measurement(Measured):
         return self
 
     def stop(self) -> Measurement:
-        """End the block and fetch what it took; again, and in a forked child, it does nothing."""
+        """End the block and get its result; a second call, or one in a fork, does nothing."""
         self._stop(0)
         return self
 
@@ -215,27 +142,84 @@ class Measurement(Measured):
         self._stop(_exit_code(error))
 
     def __call__(self, function: _Function) -> _Function:
-        """The function, measured at every call; ``function.measured`` is the last of them.
+        """The function, measured at every call; ``function.measured`` is the last measurement.
 
-        Calls of itself are part of the call that they are in.
+        Recursive calls are part of the outermost one.
         """
-        inside: ContextVar[bool] = ContextVar("joulewise_inside", default=False)
-        decorated = around(function, lambda: _call(decorated, self._options, inside), "measure")
+        is_active: ContextVar[bool] = ContextVar("joulewise_inside", default=False)
+        decorated = decorate(
+            function, lambda: _call(decorated, self._options, is_active), "measure"
+        )
         decorated.measured = None  # type: ignore[attr-defined]
         return decorated
 
+    @property
+    def id(self) -> str | None:
+        """The run's id; None where nothing is recorded."""
+        return self.path.name if self.path else None
+
+    @property
+    def result(self) -> RunResult | None:
+        """The whole result; None where the recorder did not start or died."""
+        self._check_ended()
+        return self._result
+
+    @property
+    def time_s(self) -> float:
+        self._check_ended()
+        return self._result.time_s if self._result else (self._end_ns - self._start_ns) / NS_PER_S
+
+    @property
+    def energy_j(self) -> Energies | None:
+        """Joules by device, with their ``total``; None where nothing was recorded."""
+        return Energies.of(self.result.run, self.result.counted) if self.result else None
+
+    @property
+    def spans(self) -> tuple[MeasuredSpan, ...]:
+        return list_spans(self.result) if self.result else ()
+
+    @property
+    def warnings(self) -> tuple[RunWarning, ...]:
+        """What may be wrong with the figures."""
+        of_result = self.result.warnings if self.result else ()
+        return (*of_result, self._trouble) if self._trouble else of_result
+
+    def __repr__(self) -> str:
+        if not self._start_ns:
+            return "<joulewise measurement, not started>"
+        if not self._end_ns:
+            return f"<joulewise measurement {self.id}, recording>"
+        taken = self.energy_j or "nothing was recorded"
+        return f"<joulewise measurement {self.id}: {self.time_s:.4g} s, {taken}>"
+
+    def _repr_html_(self) -> str | None:
+        if not self._end_ns or self.energy_j is None:
+            return None
+        head = f"{self.id}: {self.time_s:.4g} s"
+        return render_html(head, self.energy_j, [warning.message for warning in self.warnings])
+
+    def _check_ended(self) -> None:
+        if self._end_ns:
+            return
+        if not self._start_ns:
+            raise UsageError("this measurement was not started", "use `with`, or call start()")
+        raise UsageError(
+            "the result is not known before the measurement has ended",
+            "read it after the `with` block, or after stop()",
+        )
+
     def __getstate__(self) -> dict[str, Any]:
-        """Another process can add spans to the run, or read what came of it; not stop it."""
+        """Another process can add spans to the run, or read its result; it cannot stop it."""
         state = self.__dict__.copy()
         del state["_lock"], state["_recorder"], state["_marks"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(
-            state, _pid=_NOBODY, _lock=threading.RLock(), _recorder=None, _marks=None
+            state, _pid=_NO_PID, _lock=threading.RLock(), _recorder=None, _marks=None
         )
         if self.path and not self._end_ns:
-            self._marks = _marks_of(self.path)
+            self._marks = _open_marks(self.path)
 
     def _begin(self) -> None:
         from joulewise.session.recorder_client import RecorderProcess
@@ -244,30 +228,30 @@ class Measurement(Measured):
 
         name, tags, rate_hz, store = self._options
         request = Request(rate_hz=rate_hz, name=name, tags=tags)
-        # Not for the recorder: it marks nothing, and would load the hooks of a run around us.
+        # Not for the recorder: it marks nothing, and would load the hooks of an outer run.
         environ = {k: v for k, v in os.environ.items() if k not in {RUN_MARKS, MEASURE_MARKS}}
         recorder = RecorderProcess.start(store or default_store(), request, environ, apart=True)
         self._recorder, self.path = recorder, recorder.ready.run
-        self._marks = _marks_of(self.path)
-        opened(self._marks, _folder(self.path))
+        self._marks = _open_marks(self.path)
+        add_measurement(self._marks, _marks_folder(self.path))
         atexit.register(self._stop, 0)
         _open_here.add(self)
         self._cpu_s = _cpu_s()
         self._start_ns = time.monotonic_ns()
         recorder.command_started(self._pid, sys.orig_argv, self._start_ns)
 
-    def _undo(self) -> None:
+    def _roll_back(self) -> None:
         recorder, self._recorder = self._recorder, None
-        self._let_go()
+        self._unregister()
         self.path = None
         if recorder:
             recorder.cancel()
 
-    def _let_go(self) -> None:
+    def _unregister(self) -> None:
         atexit.unregister(self._stop)
         _open_here.discard(self)
         if self._marks and self.path:
-            closed(self._marks, _folder(self.path))
+            remove_measurement(self._marks, _marks_folder(self.path))
             self._marks = None
 
     def _stop(self, exit_code: int) -> None:
@@ -279,18 +263,18 @@ class Measurement(Measured):
             if self._end_ns:
                 return
             self._end_ns = time.monotonic_ns()
-            self._let_go()
+            self._unregister()
             if self._recorder:
                 self._finish(self._recorder, exit_code)
 
     def _finish(self, recorder: RecorderProcess, exit_code: int) -> None:
         self._recorder = None
         try:
-            _tell_frameworks(self.path)
+            _write_framework_versions(self.path)
             recorder.command_ended(self._pid, self._end_ns, exit_code, _cpu_s() - self._cpu_s)
             self._result = recorder.finish()
         except Exception as error:  # noqa: BLE001
-            self._give_up("the result could not be had", error)
+            self._give_up("the result could not be fetched", error)
         except BaseException:  # Ctrl-C while the result is awaited: the recorder ends alone
             recorder.finish(give_up=lambda: True)
             raise
@@ -303,20 +287,20 @@ class Measurement(Measured):
         reason = error.message if isinstance(error, JoulewiseError) else str(error or "")
         hint = error.hint if isinstance(error, JoulewiseError) else ""
         if self.id:
-            hint = hint or f"joulewise show {self.id} tells what it had recorded"
+            hint = hint or f"joulewise show {self.id} shows what was recorded until then"
         message = f"{what}: {reason}" if reason else what
         self._trouble = RunWarning(Caution.RECORDER_ENDED, message, hint)
         warnings.warn(
             f"joulewise: {message}; energies are not known" + (f" ({hint})" if hint else ""),
             RuntimeWarning,
-            stacklevel=_users_level(),
+            stacklevel=_user_stack_level(),
         )
 
     def _own_marks(self) -> tuple[Marks, ...]:
         return (self._marks,) if self._marks else ()
 
     def _forget(self) -> None:
-        """In a fork: the recorder is the parent's, and must notice when that is gone."""
+        """In a forked child: close our copy, so that the recorder notices the parent's end."""
         recorder, self._recorder = self._recorder, None
         atexit.unregister(self._stop)
         if recorder:
@@ -324,17 +308,17 @@ class Measurement(Measured):
 
 
 @contextmanager
-def _call(function: Any, options: tuple[Any, ...], inside: ContextVar[bool]) -> Iterator[None]:
-    if inside.get():
+def _call(function: Any, options: tuple[Any, ...], is_active: ContextVar[bool]) -> Iterator[None]:
+    if is_active.get():
         yield
         return
     function.measured = measurement = Measurement(*options)
-    token = inside.set(True)
+    token = is_active.set(True)
     try:
         with measurement:
             yield
     finally:
-        inside.reset(token)
+        is_active.reset(token)
 
 
 _open_here: weakref.WeakSet[Measurement] = weakref.WeakSet()
@@ -350,33 +334,33 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
-def _folder(run: Path) -> str:
+def _marks_folder(run: Path) -> str:
     from joulewise.store.layout import MARKS
 
     return str((run / MARKS).absolute())
 
 
-def _tell_frameworks(run: Path | None) -> None:
+def _write_framework_versions(run: Path | None) -> None:
     from joulewise.hooks.frameworks import write_versions
 
     if run is not None:
-        with suppress(OSError):  # a full disk: the versions are lost, the figures are not
-            write_versions(_folder(run))
+        with suppress(OSError):  # a full disk: only the versions are lost
+            write_versions(_marks_folder(run))
 
 
-def _marks_of(run: Path) -> Marks:
+def _open_marks(run: Path) -> Marks:
     from joulewise.hooks.marks import Marks
 
-    return Marks(_folder(run))
+    return Marks(_marks_folder(run))
 
 
 def _cpu_s() -> float:
-    """Of this process and the children it has waited for."""
+    """CPU time of this process and of the children it has waited for."""
     return sum(os.times()[:4])
 
 
 def _exit_code(error: BaseException | None) -> int:
-    """What Python would exit with, if nobody caught it."""
+    """The exit status of Python if nobody caught this exception."""
     if error is None:
         return 0
     if isinstance(error, SystemExit):
@@ -384,8 +368,8 @@ def _exit_code(error: BaseException | None) -> int:
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
-def _users_level() -> int:
-    """How far up the first frame is that is not of this package."""
+def _user_stack_level() -> int:
+    """How many frames up the user's code is."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001  # warnings has this only since 3.12
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("joulewise."):
         level, frame = level + 1, frame.f_back
@@ -393,7 +377,7 @@ def _users_level() -> int:
 
 
 class Energies(Mapping[str, "Energy | None"]):
-    """Device to energy, with their sum as ``total``; None is what could not be read.
+    """Energy by device, with their sum as ``total``; None where it could not be read.
 
     Every visible device has a key; ``total`` sums those in ``counted``, which the program used.
     """
@@ -439,7 +423,7 @@ class Energies(Mapping[str, "Energy | None"]):
 
 @dataclass(frozen=True)
 class MeasuredSpan:
-    """A span, when it was (seconds from the start of the measurement), and its joules."""
+    """A span, its times (seconds from the start of the measurement), and its joules."""
 
     name: str
     index: int | None
@@ -452,10 +436,10 @@ class MeasuredSpan:
         return self.end_s - self.start_s
 
     def __str__(self) -> str:
-        return f"{title(self.name, self.index)}: {self.time_s:.3g} s, {self.energy_j}"
+        return f"{span_title(self.name, self.index)}: {self.time_s:.3g} s, {self.energy_j}"
 
 
-def measured_spans(result: RunResult) -> tuple[MeasuredSpan, ...]:
+def list_spans(result: RunResult) -> tuple[MeasuredSpan, ...]:
     origin_ns = result.run.span.start_ns
     return tuple(
         MeasuredSpan(
@@ -469,25 +453,25 @@ def measured_spans(result: RunResult) -> tuple[MeasuredSpan, ...]:
     )
 
 
-def title(name: str, index: int | None) -> str:
+def span_title(name: str, index: int | None) -> str:
     return name if index is None else f"{name} {index}"
 
 
-def _cells(energy: Energy) -> str:
+def _energy_cells(energy: Energy) -> str:
     if energy.at_least:
         return f"<td>at least {joules(max(energy.value, 0.0))}</td><td>± {error_words(energy)}</td>"
     return f"<td>{joules(energy.value)}</td><td>± {error_words(energy)}</td>"
 
 
-def html(head: str, energies: Energies, cautions: Sequence[str]) -> str:
-    """A small table for a notebook."""
+def render_html(head: str, energies: Energies, warning_texts: Sequence[str]) -> str:
+    """A small HTML table for a notebook."""
     rows = [*((key, energies.get(key)) for key in energies.counted), ("total", energies.total)]
     cells = "".join(
-        f"<tr><td>{escape(key)}</td>{_cells(energy)}<td>{energy.source.value}</td></tr>"
+        f"<tr><td>{escape(key)}</td>{_energy_cells(energy)}<td>{energy.source.value}</td></tr>"
         if energy
         else f"<tr><td>{escape(key)}</td><td colspan=3>could not be read</td></tr>"
         for key, energy in rows
     )
-    notes = "".join(f"<div>{escape(caution)}</div>" for caution in cautions)
+    notes = "".join(f"<div>{escape(text)}</div>" for text in warning_texts)
     header = "<tr><th>device</th><th>energy</th><th>error</th><th>source</th></tr>"
     return f"<div><b>{escape(head)}</b></div><table>{header}{cells}</table>{notes}"

@@ -1,14 +1,14 @@
-"""The recorder as those see it whose command it measures: a process at the end of a line.
+"""The recorder as the process sees it that starts the command: its start, messages and end.
 
-What they tell it: ``start`` with a :class:`Request`, ``command_started`` and ``command_ended``,
-``budget`` where they found one used up, ``goodbye`` (and they wait for the result) or ``cancel``
-(nothing was measured, and no run shall be left). What it tells them: ``ready`` with a
-:class:`Ready`, or ``error``, or nothing at all where another recorder serves the group; then
-perhaps ``budget``, and ``working`` now and then while it is busy; at last ``result``, or ``left``
-where other commands of the group still run. ``failed`` may come at any time: it has ended, by no
-fault that a user could mend.
+The messages, each a JSON line:
 
-Starting a recorder, or joining one, until it records; and seeing it end.
+- to the recorder: ``start`` with a :class:`Request`; ``command_started``, ``command_ended``;
+  ``budget`` for a time budget that is used up; ``stopped``, ``unguarded`` for the notes;
+  ``goodbye`` (the result is awaited) or ``cancel`` (nothing was measured, no run shall be left);
+- from the recorder: ``ready`` with a :class:`Ready`, or ``error`` (the user's to correct), or the
+  end of the connection where another recorder serves the group; ``budget``; ``working`` while it is
+  busy; ``result``, or ``left`` where other commands of the group still run; ``failed`` at any time:
+  it has ended by a fault that is not the user's.
 """
 
 from __future__ import annotations
@@ -29,31 +29,33 @@ from joulewise.data import RunResult
 from joulewise.errors import JoulewiseError
 from joulewise.process import linux
 from joulewise.process.child import start as start_apart
-from joulewise.process.json_lines import Message, Wire
+from joulewise.process.json_lines import JsonSocket, Message
 from joulewise.session import group
+from joulewise.session.gpu_visibility import GpuVisibility
 from joulewise.session.group import TakenError
 from joulewise.session.request import Ready, Request
-from joulewise.session.sight import Sight
 from joulewise.store.runs import not_made
 
-_HINT: Final = "see what `joulewise doctor` says"
+_HINT: Final = "run `joulewise doctor`"
+# Chosen. Starting includes the discovery of devices, for which each driver has 2.5 s; ending, the
+# last readings. Doubled, a command waits twice as long for a recorder that hangs in a driver.
 _START_DEADLINE_S: Final = 20.0
 _END_DEADLINE_S: Final = 10.0
 _REAP_DEADLINE_S: Final = 1.0
-_REAP_LOOK_S: Final = 0.001
-_LOOK_S: Final = 0.1
+_REAP_POLL_S: Final = 0.001
+_POLL_S: Final = 0.1
 _MAIN: Final = "joulewise.session.recorder_process"
 
 
-class NotReadyError(JoulewiseError):
-    """The recorder failed, is dead or hangs: nothing that a user could mend."""
+class RecorderStartError(JoulewiseError):
+    """The recorder did not start: it failed, died or hangs, which is not the user's fault."""
 
     def __init__(self, message: str, hint: str = _HINT) -> None:
         super().__init__(message, hint)
 
 
-class NoResourcesError(NotReadyError):
-    """There is no process or file descriptor left for a recorder."""
+class NoResourcesError(RecorderStartError):
+    """A recorder needs a process and file descriptors, and none is left."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(
@@ -62,39 +64,45 @@ class NoResourcesError(NotReadyError):
         )
 
 
-Started = tuple[Wire, "subprocess.Popen[bytes] | None", Ready]
+_Connected = tuple[JsonSocket, "subprocess.Popen[bytes] | None", Ready]
 
 
-def join(store: Path, request: Request, environ: Mapping[str, str]) -> Started | None:
-    wire = group.join(group.address(store, request.group))
-    if wire is None:
+def join(store: Path, request: Request, environ: Mapping[str, str]) -> _Connected | None:
+    """Join the recorder that serves the request's group; None where there is none."""
+    connection = group.join(group.address(store, request.group))
+    if connection is None:
         return None
-    return _greet(wire, None, store, request, shared=True, sight=Sight.of(environ))
+    return _request_start(
+        connection, None, store, request, shared=True, visibility=GpuVisibility.of(environ)
+    )
 
 
 def start(
     store: Path, request: Request, environ: Mapping[str, str], *, shared: bool, apart: bool = False
-) -> Started | None:
-    """A recorder of our own; ``apart`` it is no child of ours, and known by its process group."""
+) -> _Connected | None:
+    """Start a recorder; None where it ends because another one serves the group.
+
+    ``apart``: it is not a child of this process, and known by its process group only.
+    """
     try:
         ours, process = start_apart(_MAIN, environ, is_child=not apart)
     except OSError as error:
         raise NoResourcesError(error) from None
-    return _greet(Wire(ours), process, store, request, shared=shared)
+    return _request_start(JsonSocket(ours), process, store, request, shared=shared)
 
 
-def _greet(
-    wire: Wire,
+def _request_start(
+    connection: JsonSocket,
     process: subprocess.Popen[bytes] | None,
     store: Path,
     request: Request,
     *,
     shared: bool,
-    sight: Sight | None = None,
-) -> Started | None:
-    """Say what is wanted, and wait until it records; None where it ends instead.
+    visibility: GpuVisibility | None = None,
+) -> _Connected | None:
+    """Send the request, and wait until the recorder records; None where it ends instead.
 
-    Who joins says what GPUs it sees, which may not be those of the first.
+    A command that joins also sends which GPUs it can see: the first may see others.
     """
     ready = None
     try:
@@ -102,78 +110,88 @@ def _greet(
             where = os.path.abspath(store)  # noqa: PTH100  # pathlib's would follow links
         except OSError as error:  # the working folder was deleted
             raise not_made("run", store, error) from None
-        seen = {"sight": asdict(sight)} if sight else {}
-        wire.send("start", store=where, shared=shared, request=asdict(request), **seen)
-        ready = _answer(wire)
+        sight = {"sight": asdict(visibility)} if visibility else {}
+        connection.send("start", store=where, shared=shared, request=asdict(request), **sight)
+        ready = _await_ready(connection)
     finally:
         if ready is None:
-            stuck = isinstance(sys.exc_info()[1], NotReadyError)
-            end(wire, process, 0.0 if stuck else _END_DEADLINE_S)
-    return None if ready is None else (wire, process, ready)
+            stuck = isinstance(sys.exc_info()[1], RecorderStartError)
+            end(connection, process, 0.0 if stuck else _END_DEADLINE_S)
+    return None if ready is None else (connection, process, ready)
 
 
-def _answer(wire: Wire) -> Ready | None:
+def _await_ready(connection: JsonSocket) -> Ready | None:
     deadline = time.monotonic() + _START_DEADLINE_S
-    while not wire.closed:
-        for message in wire.receive(timeout_s=_LOOK_S):
+    while not connection.closed:
+        for message in connection.receive(timeout_s=_POLL_S):
             if message["kind"] == "ready":
-                return Ready.told(message)
+                return Ready.from_message(message)
             if message["kind"] == "error":
-                raise _told_error(message)
+                raise _error_from(message)
             if message["kind"] == "failed":
-                raise NotReadyError(message["message"], message["hint"])
+                raise RecorderStartError(message["message"], message["hint"])
         if time.monotonic() > deadline:
-            raise NotReadyError(f"the recorder is not ready after {_START_DEADLINE_S:g} s")
+            raise RecorderStartError(f"the recorder is not ready after {_START_DEADLINE_S:g} s")
     return None
 
 
-def _told_error(message: Message) -> JoulewiseError:
+def _error_from(message: Message) -> JoulewiseError:
     error = JoulewiseError(message["message"], message["hint"])
     error.exit_status = message["status"]
     return error
 
 
 def end(
-    wire: Wire, process: subprocess.Popen[bytes] | None, patience_s: float = _END_DEADLINE_S
+    connection: JsonSocket,
+    process: subprocess.Popen[bytes] | None,
+    patience_s: float = _END_DEADLINE_S,
 ) -> None:
-    """Let go; a recorder that does not end by itself soon is stuck in a driver."""
+    """Hang up and wait for the recorder's end; one that does not end in time is killed."""
     if process is not None:
-        wire.hang_up()
-        await_close(wire, patience_s)  # which is when it ends
-        if not wire.closed:
+        connection.hang_up()
+        await_close(connection, patience_s)  # it closes the connection by ending
+        if not connection.closed:
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
         _reap(process)
-    wire.close()
+    connection.close()
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    # Popen's own wait sleeps, which fails where the clock is faked.
+    # Popen.wait sleeps, which fails where the user's program fakes the clock.
     deadline = time.monotonic() + _REAP_DEADLINE_S
     while process.poll() is None and time.monotonic() < deadline:
-        select.select((), (), (), _REAP_LOOK_S)
+        select.select((), (), (), _REAP_POLL_S)
     if process.poll() is None:
-        process.returncode = 0  # a driver holds it: not even SIGKILL ends it now
+        process.returncode = 0  # it is in a driver's call, which not even SIGKILL ends
 
 
-def await_close(wire: Wire, patience_s: float = _END_DEADLINE_S) -> None:
+def await_close(connection: JsonSocket, patience_s: float = _END_DEADLINE_S) -> None:
     deadline = time.monotonic() + patience_s
-    while not wire.closed and time.monotonic() < deadline:
-        wire.receive(timeout_s=_LOOK_S)
+    while not connection.closed and time.monotonic() < deadline:
+        connection.receive(timeout_s=_POLL_S)
 
 
+# Chosen. A recorder that is about to end, or does not listen yet, takes less than these tries
+# (_POLL_S each); one at work sends ``working`` every second, so that 15 s without it means that it
+# hangs; after its result it only has to exit. Doubled, each of them delays our end by as much.
 _TRIES_TO_JOIN: Final = 10
 _SILENCE_S: Final = 15.0
-_LEAVING_S: Final = 2.0
+_EXIT_DEADLINE_S: Final = 2.0
 
 
 class RecorderProcess:
-    """A recorder that is ready. If it dies, everything here still works and does nothing."""
+    """A recorder that records. If it dies, all methods still work and do nothing.
 
-    def __init__(self, wire: Wire, process: subprocess.Popen[bytes] | None, ready: Ready) -> None:
-        self._wire = wire
+    ``remark`` says why there is no result, once ``finish`` has returned None.
+    """
+
+    def __init__(
+        self, connection: JsonSocket, process: subprocess.Popen[bytes] | None, ready: Ready
+    ) -> None:
+        self._connection = connection
         self._process = process
-        self._over = False
+        self._is_over = False
         self.ready = ready
         self.remark = ""
 
@@ -186,10 +204,10 @@ class RecorderProcess:
         *,
         apart: bool = False,
     ) -> RecorderProcess:
-        """Have a recorder make a run in the store, or join the one that serves our group.
+        """Start a recorder that makes a run in the store, or join the one of the group.
 
-        A program that waits for all of its children would wait for ever if one was the recorder:
-        ``apart``, it is none.
+        ``apart``: the recorder is not a child of this process, for programs that wait for all of
+        their children. Raises RecorderStartError, or the user's error that the recorder reports.
         """
         request = request or Request()
         environ = os.environ if environ is None else environ
@@ -199,45 +217,45 @@ class RecorderProcess:
                     shared = join(store, request, environ)
                     if shared := shared or start(store, request, environ, shared=True):
                         return cls(*shared)
-                    time.sleep(_LOOK_S)  # the other one is about to end, or does not listen yet
+                    time.sleep(_POLL_S)  # the other one is about to end, or does not listen yet
         alone = start(store, request, environ, shared=False, apart=apart)
         if alone is None:
-            raise NotReadyError("the recorder ended at once")
+            raise RecorderStartError("the recorder ended at once")
         return cls(*alone)
 
     def fileno(self) -> int:
         """Readable when there are messages, or when the recorder has ended."""
-        return self._wire.fileno()
+        return self._connection.fileno()
 
     @property
     def lost(self) -> bool:
-        """Whether the recorder has ended before we let it."""
-        return self._wire.closed and not self._over
+        """Whether the recorder ended before it was told to."""
+        return self._connection.closed and not self._is_over
 
     def command_started(
         self, pid: int, arguments: Sequence[str], t_ns: int, token: str = ""
     ) -> None:
-        """``token`` is in the environment of all that the command starts.
+        """Report the command's start; ``token`` is in the environment of all its processes.
 
-        Should we be killed, what has it is ended.
+        If this process is killed, the recorder ends the processes that have the token.
         """
-        self._wire.send(
+        self._connection.send(
             "command_started", pid=pid, arguments=list(arguments), t_ns=t_ns, token=token
         )
 
     def command_ended(
         self, pid: int, t_ns: int, exit_code: int | None = None, cpu_s: float | None = None
     ) -> None:
-        self._wire.send("command_ended", pid=pid, t_ns=t_ns, exit_code=exit_code, cpu_s=cpu_s)
+        self._connection.send("command_ended", pid=pid, t_ns=t_ns, exit_code=exit_code, cpu_s=cpu_s)
 
     def tell(self, kind: str, **content: Any) -> None:
-        self._wire.send(kind, **content)
+        self._connection.send(kind, **content)
 
     def messages(self) -> list[Message]:
-        """What the recorder has said since."""
-        return self._heard(self._wire.receive())
+        """The messages that have arrived since the last call."""
+        return self._note_failure(self._connection.receive())
 
-    def _heard(self, messages: list[Message]) -> list[Message]:
+    def _note_failure(self, messages: list[Message]) -> list[Message]:
         for message in messages:
             if message["kind"] == "failed":
                 self.remark = message["message"]
@@ -246,19 +264,19 @@ class RecorderProcess:
     def finish(
         self, give_up: Callable[[], bool] = lambda: False, silence_s: float = _SILENCE_S
     ) -> RunResult | None:
-        """End the recording; None and a ``remark`` where there is no result to be had.
+        """End the recording and return its result; None and a ``remark`` where there is none.
 
-        ``give_up`` is asked now and then while the result is awaited; the recorder then ends the
-        run without us. One that says nothing for ``silence_s`` hangs: it is killed, and ``lost``.
+        ``give_up`` is called while the result is awaited; where it returns True, the recorder ends
+        the run alone. A recorder that is silent for ``silence_s`` is killed, and ``lost``.
         """
-        self._wire.send("goodbye")
+        self._connection.send("goodbye")
         heard_s = time.monotonic()
-        while not self._wire.closed:
+        while not self._connection.closed:
             if give_up():
-                self._over, self.remark = True, "the result is still being computed"
-                self._wire.close()
+                self._is_over, self.remark = True, "the result is still being computed"
+                self._connection.close()
                 return None
-            messages = self._heard(self._wire.receive(timeout_s=_LOOK_S))
+            messages = self._note_failure(self._connection.receive(timeout_s=_POLL_S))
             if messages:
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s > silence_s:
@@ -266,18 +284,18 @@ class RecorderProcess:
                 break
             for message in messages:
                 if message["kind"] == "result":
-                    self._over = True
-                    end(self._wire, self._process, _LEAVING_S)
-                    return self._told(message)
-                if message["kind"] == "left":  # it goes on without us
-                    self._over = True
-                    self._wire.close()
-                    self.remark = _counted_with(message["others"])
+                    self._is_over = True
+                    end(self._connection, self._process, _EXIT_DEADLINE_S)
+                    return self._result_from(message)
+                if message["kind"] == "left":  # it goes on for other commands
+                    self._is_over = True
+                    self._connection.close()
+                    self.remark = _describe_others(message["others"])
                     return None
-        end(self._wire, self._process, patience_s=0.0)
+        end(self._connection, self._process, patience_s=0.0)
         return None
 
-    def _told(self, last: Message) -> RunResult | None:
+    def _result_from(self, last: Message) -> RunResult | None:
         if last["result"] is None:
             self.remark = f"the result cannot be computed: {last['reason']}"
             return None
@@ -286,19 +304,19 @@ class RecorderProcess:
         return from_json(last["result"])
 
     def leave(self) -> None:
-        """In a fork: the recorder is the parent's, and must notice when that is gone."""
-        self._wire.close()
+        """In a forked child: close our copy, so that the recorder notices the parent's end."""
+        self._connection.close()
         if self._process:
-            self._process.returncode = 0  # not ours to wait for
+            self._process.returncode = 0  # the parent waits for it
 
     def cancel(self) -> None:
-        """Nothing was run: leave no trace of it."""
-        self._over = True
-        self._wire.send("cancel")
-        await_close(self._wire)
-        self._wire.close()
+        """No command was started: have the recorder delete the run."""
+        self._is_over = True
+        self._connection.send("cancel")
+        await_close(self._connection)
+        self._connection.close()
 
 
-def _counted_with(others: int) -> str:
+def _describe_others(others: int) -> str:
     who = "another command" if others == 1 else f"{others} other commands"
-    return f"its energy is counted together with {who} still running"
+    return f"its energy is counted together with that of {who} still running"

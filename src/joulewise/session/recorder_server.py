@@ -1,4 +1,4 @@
-"""The recorder's side of the line: who is connected, what they say, and how they leave."""
+"""The recorder's side of the connections: members join, report their commands and leave."""
 
 from __future__ import annotations
 
@@ -14,43 +14,51 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from joulewise.data.contract import as_json
-from joulewise.process.json_lines import Message, Wire
+from joulewise.process.json_lines import JsonSocket, Message
 from joulewise.session.budget import as_message
+from joulewise.session.gpu_visibility import GpuVisibility
 from joulewise.session.recording import Recording
 from joulewise.session.request import Request
-from joulewise.session.sight import Sight
 from joulewise.session.terminate import Ending, left_running
 from joulewise.store.manifest import CommandRecord
 
 _WORKING_S: Final = 1.0
+# Chosen: processes of a killed command have this long between SIGTERM and SIGKILL. Doubled, the
+# result of such a run comes 3 s later where one of them ignores SIGTERM.
 _GRACE_S: Final = 3.0
-_SETTLE_S: Final = 0.5  # a pool's workers see a moment later that their parent has ended
+# Chosen: the workers of a pool notice a moment later that their parent has ended. Doubled, a
+# command that leaves processes behind ends 0.5 s later.
+_SETTLE_S: Final = 0.5
 _KILLED: Final = 128 + signal.SIGKILL
 
 
 @dataclass(eq=False)
 class RecorderMember:
-    """Somebody whose commands are measured; ``running`` has their process ids."""
+    """A client of the recorder; ``running`` has the process ids of its commands.
 
-    wire: Wire
+    ``alive`` is a pidfd that becomes readable when the client's process ends; None where the
+    system has none.
+    """
+
+    connection: JsonSocket
     running: set[int] = field(default_factory=set)
     token: str = ""
     alive: int | None = None
     pid: int = 0
 
 
-class Host:
-    """Serves the first, and those who join at ``listener``, until the last has left."""
+class RecorderServer:
+    """Serves the first member and those that join at ``listener``, until the last has left."""
 
     def __init__(
-        self, recording: Recording, first: Wire, listener: socket.socket | None = None
+        self, recording: Recording, first: JsonSocket, listener: socket.socket | None = None
     ) -> None:
         self._recording = recording
         self._listener = listener
         self._members: set[RecorderMember] = set()
         self._selector = selectors.DefaultSelector()
         self._stopped = False
-        self._verbs: dict[str, Callable[[RecorderMember, Message], None]] = {
+        self._handlers: dict[str, Callable[[RecorderMember, Message], None]] = {
             "start": self._on_start,
             "command_started": self._on_command_started,
             "command_ended": self._on_command_ended,
@@ -60,23 +68,23 @@ class Host:
             "goodbye": self._on_goodbye,
             "cancel": self._on_cancel,
         }
-        self._last: Wire | None = None
+        self._last: JsonSocket | None = None
         if listener:
             self._selector.register(listener, selectors.EVENT_READ, self._on_connection)
-        self._greet(self._welcome(first), joined=False)
+        self._send_ready(self._add_member(first), is_joined=False)
 
     def serve(self) -> None:
-        """Until everybody has left; then the run is finished, and the last is told the result."""
-        look_s = time.monotonic() + self._recording.look_after_s
+        """Serve until every member has left; then finish the run, and send the last the result."""
+        next_check_s = time.monotonic() + self._recording.check_after_s
         while self._members:
-            for key, _ in self._selector.select(max(0.0, look_s - time.monotonic())):
+            for key, _ in self._selector.select(max(0.0, next_check_s - time.monotonic())):
                 key.data()
-            if time.monotonic() >= look_s:
-                self._look()
-                look_s = time.monotonic() + self._recording.look_after_s
+            if time.monotonic() >= next_check_s:
+                self._check()
+                next_check_s = time.monotonic() + self._recording.check_after_s
         self._selector.close()
         if self._listener:
-            self._listener.close()  # who comes now begins a run of their own
+            self._listener.close()  # whoever comes now begins another run
         if not self._recording.has_commands:
             self._recording.discard()
             return
@@ -84,103 +92,105 @@ class Host:
             self._recording.stop(stopped=self._stopped)
             try:
                 answer: dict[str, Any] = {"result": as_json(self._recording.result())}
-            except Exception as error:  # noqa: BLE001  # there is nobody else to hear of it
+            except Exception as error:  # noqa: BLE001  # reported to the last member
                 answer = {"result": None, "reason": f"{type(error).__name__}: {error}"}
         if self._last:
             self._last.send("result", **answer)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Whoever waits for us hears meanwhile that we do not hang."""
-        wires = [member.wire for member in self._members] + ([self._last] if self._last else [])
+        """Send ``working`` to everybody who waits, so that they know that we do not hang."""
+        connections = [member.connection for member in self._members] + (
+            [self._last] if self._last else []
+        )
         done = threading.Event()
 
-        def tell() -> None:
+        def send_working() -> None:
             while not done.wait(_WORKING_S):
-                for wire in wires:
-                    wire.send("working")
+                for connection in connections:
+                    connection.send("working")
 
-        teller = threading.Thread(target=tell, daemon=True)
-        teller.start()
+        thread = threading.Thread(target=send_working, daemon=True)
+        thread.start()
         try:
             yield
         finally:
             done.set()
-            teller.join()
+            thread.join()
 
-    def _look(self) -> None:
-        for event in self._recording.look():
+    def _check(self) -> None:
+        for event in self._recording.check():
             for member in self._members:
-                member.wire.send("budget", **as_message(event))
+                member.connection.send("budget", **as_message(event))
 
     def _on_connection(self) -> None:
         assert self._listener is not None  # noqa: S101
         with suppress(OSError):  # it went away again
-            wire = Wire(self._listener.accept()[0])
-            if wire.peer()[1] == os.getuid():
-                self._welcome(wire)
+            connection = JsonSocket(self._listener.accept()[0])
+            if connection.peer()[1] == os.getuid():
+                self._add_member(connection)
             else:
-                wire.close()
+                connection.close()
 
-    def _welcome(self, wire: Wire) -> RecorderMember:
-        member = RecorderMember(wire)
+    def _add_member(self, connection: JsonSocket) -> RecorderMember:
+        member = RecorderMember(connection)
         self._members.add(member)
-        self._selector.register(wire, selectors.EVENT_READ, lambda: self._on_words(member))
-        # The children of a program that measures itself hold its end of the line open.
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_messages(member))
+        # The children of a program that measures itself keep its end of the connection open.
         with suppress(AttributeError, OSError):  # Linux has it since 5.3
-            member.pid = wire.peer()[0]
+            member.pid = connection.peer()[0]
             member.alive = os.pidfd_open(member.pid)
             self._selector.register(
                 member.alive, selectors.EVENT_READ, lambda: self._on_death(member)
             )
         return member
 
-    def _greet(
-        self, member: RecorderMember, *, joined: bool, unheeded: tuple[str, ...] = ()
+    def _send_ready(
+        self, member: RecorderMember, *, is_joined: bool, unheeded: tuple[str, ...] = ()
     ) -> None:
         ready = self._recording.ready
-        member.wire.send(
+        member.connection.send(
             "ready",
             run=str(ready.run),
             devices=ready.devices,
             rate_hz=ready.rate_hz,
-            joined=joined,
+            joined=is_joined,
             unheeded=unheeded,
         )
 
-    def _on_words(self, member: RecorderMember) -> None:
-        for message in member.wire.receive():
-            verb = self._verbs.get(message["kind"])
-            if verb and member in self._members:
-                verb(member, message)
-        if member.wire.closed and member in self._members:
+    def _on_messages(self, member: RecorderMember) -> None:
+        for message in member.connection.receive():
+            handler = self._handlers.get(message["kind"])
+            if handler and member in self._members:
+                handler(member, message)
+        if member.connection.closed and member in self._members:
             self._on_killed(member)
 
     def _on_death(self, member: RecorderMember) -> None:
-        self._on_words(member)  # what it said last
+        self._on_messages(member)  # what it sent before it died
         if member in self._members:
             self._on_killed(member)
 
     def _on_start(self, member: RecorderMember, message: Message) -> None:
-        unheeded = Request.told(message["request"]).unheeded(self._recording.request)
+        unheeded = Request.from_message(message["request"]).unheeded(self._recording.request)
         if "sight" in message:
-            self._recording.joined(Sight.told(message["sight"]))
-        self._greet(member, joined=True, unheeded=unheeded)
+            self._recording.add_visibility(GpuVisibility.from_message(message["sight"]))
+        self._send_ready(member, is_joined=True, unheeded=unheeded)
 
     def _on_command_started(self, member: RecorderMember, message: Message) -> None:
         member.token = message["token"]
         member.running.add(message["pid"])
         arguments = tuple(message["arguments"])
-        self._recording.started(CommandRecord(message["pid"], arguments, message["t_ns"]))
+        self._recording.command_started(CommandRecord(message["pid"], arguments, message["t_ns"]))
 
     def _on_command_ended(self, member: RecorderMember, message: Message) -> None:
         member.running.discard(message["pid"])
-        self._recording.ended(
+        self._recording.command_ended(
             message["pid"], message["t_ns"], message["exit_code"], message["cpu_s"]
         )
 
     def _on_budget(self, _member: RecorderMember, message: Message) -> None:
-        self._recording.heard(message)
+        self._recording.on_budget(message)
 
     def _on_stopped(self, _member: RecorderMember, message: Message) -> None:
         self._stopped = True
@@ -192,43 +202,43 @@ class Host:
     def _on_goodbye(self, member: RecorderMember, _message: Message) -> None:
         if member.token and (left := left_running(member.token, _SETTLE_S)):
             self._recording.note_left(left)
-        self._leave(member)
+        self._remove(member)
         if self._members:
-            member.wire.send("left", others=len(self._members))
-            member.wire.close()
+            member.connection.send("left", others=len(self._members))
+            member.connection.close()
         else:
-            self._last = member.wire
+            self._last = member.connection
 
     def _on_cancel(self, member: RecorderMember, _message: Message) -> None:
-        self._leave(member)
+        self._remove(member)
         if self._members:
-            member.wire.close()
+            member.connection.close()
         else:
-            self._last = member.wire  # closed once nothing is left of it
+            self._last = member.connection  # closed once nothing is left of it
 
     def _on_killed(self, member: RecorderMember) -> None:
-        """The command died with its parent; what it had started goes on, and ends here."""
+        """The client was killed, and its command with it: end the processes that it started."""
         end_ns = time.monotonic_ns()
-        self._leave(member)
-        member.wire.close()
+        self._remove(member)
+        member.connection.close()
         if member.token:
             with self._working():
                 Ending(member.token).end(_GRACE_S)
         for pid in member.running:
-            self._recording.ended(pid, end_ns, _KILLED if member.token else None)
+            self._recording.command_ended(pid, end_ns, _KILLED if member.token else None)
         if member.running:
             self._stopped = True
             self._recording.note_stopped(
-                f"joulewise was killed, and the command with it (exit {_KILLED})"
+                f"joulewise was killed, and the command with it (exit status {_KILLED})"
                 if member.token
                 else "the program was killed while it measured itself"
                 if member.pid in member.running
-                else "joulewise was killed, the process goes on"
+                else "joulewise was killed; the process goes on"
             )
 
-    def _leave(self, member: RecorderMember) -> None:
+    def _remove(self, member: RecorderMember) -> None:
         self._members.discard(member)
-        self._selector.unregister(member.wire)
+        self._selector.unregister(member.connection)
         if member.alive is not None:
             self._selector.unregister(member.alive)
             os.close(member.alive)

@@ -1,4 +1,4 @@
-"""What is asked of a recorder, and what it answers when it records."""
+"""What is requested of a recorder, and its answer once it records."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any, Final
 from joulewise.errors import UsageError
 from joulewise.store.runs import LAST
 
-LOWEST_HZ: Final = 0.01
-HIGHEST_HZ: Final = 1_000
-_SHARED: Final = {
+# Chosen: below one reading in 100 s a run of minutes has none; above 1 kHz reading the sensors
+# takes a core of the CPU, and none of them updates that often.
+MIN_RATE_HZ: Final = 0.01
+MAX_RATE_HZ: Final = 1_000
+_GROUP_OPTIONS: Final = {
     "rate_hz": "--rate",
     "name": "--name",
     "tags": "--tag",
@@ -27,10 +29,10 @@ _SHARED: Final = {
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of the recorder; only the first of a group decides.
+    """How a run is to be recorded; in a group, the first command's request decides.
 
-    Without a ``rate_hz`` it reads as often as its devices deserve. ``settings`` are what was set
-    for this run, by device and knob. ``run_id`` is the id that the run is to have; a new one
+    ``rate_hz`` None: the recorder chooses it for its devices. ``settings`` are the values that were
+    set for this run, by device and control. ``run_id`` is the id that the run is to have; a new one
     where it is empty.
     """
 
@@ -49,42 +51,49 @@ class Request:
     run_id: str = ""
 
     @classmethod
-    def told(cls, message: Mapping[str, Any]) -> Request:
+    def from_message(cls, message: Mapping[str, Any]) -> Request:
         lists = {name: tuple(message[name]) for name in ("tags", "budgets")}
         return cls(**{**message, **lists})
 
     def unheeded(self, first: Request) -> tuple[str, ...]:
-        """The options that are given here, and otherwise by the first of the group."""
+        """The options given here that differ from those of the group's first command."""
         return tuple(
             option
-            for name, option in _SHARED.items()
+            for name, option in _GROUP_OPTIONS.items()
             if getattr(self, name) not in {getattr(Request(), name), getattr(first, name)}
         )
 
 
 def check_rate(rate_hz: float | None) -> None:
+    """Raise where the rate is out of range or no number; None is the recorder's choice."""
     with suppress(TypeError):
-        if rate_hz is None or LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
+        if rate_hz is None or MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ:
             return
-    raise UsageError(f"a rate of {rate_hz} Hz", f"take one from {LOWEST_HZ:g} to {HIGHEST_HZ:g} Hz")
+    raise UsageError(
+        f"rate must be between {MIN_RATE_HZ:g} and {MAX_RATE_HZ:g} Hz, not {rate_hz}",
+        "leave it out for a rate that suits the devices",
+    )
 
 
-def check_words(name: str | None, tags: Sequence[str]) -> None:
+def check_names(name: str | None, tags: Sequence[str]) -> None:
+    """Raise where a run cannot have this name or these tags."""
     if name == LAST:
-        raise UsageError("a run cannot be named last, which is the newest", "name it otherwise")
+        raise UsageError(
+            f"a run cannot be named {LAST!r}, which means the newest run", "choose another name"
+        )
     if name is not None and not name.strip():
-        raise UsageError("a name that is empty", "leave it out for none")
+        raise UsageError("the name is empty", "leave it out, or give a name")
     if not all(tag.strip() for tag in tags):
-        raise UsageError("a tag that is empty", "leave it out for none")
+        raise UsageError("a tag is empty", "leave it out, or give a word")
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The recorder records: where, what, and how often.
+    """The recorder's answer once it records: the run's folder, its devices and the rate.
 
-    ``devices`` are (key, name, where its joules come from), the last empty where it has none.
-    ``joined`` says that the run is another command's, too, and ``unheeded`` which options are as
-    that one has them.
+    ``devices`` are (key, name, source of its energy), the last empty where it cannot be read.
+    ``joined`` says that the run was begun by another command, and ``unheeded`` lists the options
+    that are ignored because that command gave other values.
     """
 
     run: Path
@@ -94,7 +103,7 @@ class Ready:
     unheeded: tuple[str, ...] = ()
 
     @classmethod
-    def told(cls, message: Mapping[str, Any]) -> Ready:
+    def from_message(cls, message: Mapping[str, Any]) -> Ready:
         devices = tuple((key, name, source) for key, name, source in message["devices"])
         run, unheeded = Path(message["run"]), tuple(message["unheeded"])
         return cls(run, devices, message["rate_hz"], message["joined"], unheeded)

@@ -1,8 +1,7 @@
-"""``joulewise run``: a command from its start to its result, as if we were not there.
+"""``joulewise run``: starts a command, waits for its end without disturbing it, gets its result.
 
-Budgets, as the process sees them that started the command: what to say, and when to end it.
-
-Finishing a run whose recorder is gone: what it wrote is there, and the command has ended.
+Faults of joulewise never become the command's: where the recorder does not start, the command runs
+unmeasured; where it dies, the run is finished here from what it has written.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from joulewise.process.child import Child, find_program, replace_process
 from joulewise.process.json_lines import Message
 from joulewise.process.signals import Signals, take_signals
 from joulewise.record.environment import with_frameworks
-from joulewise.session.budget import Budget, as_message, overdue, time_left_s
-from joulewise.session.recorder_client import NoResourcesError, NotReadyError, RecorderProcess
+from joulewise.session.budget import Budget, BudgetWatch, as_message
+from joulewise.session.recorder_client import NoResourcesError, RecorderProcess, RecorderStartError
 from joulewise.session.request import Ready, Request
-from joulewise.session.settings import Turned
-from joulewise.session.terminate import COMMAND, COMMAND_ID, RUN_ID, Ending, listed
+from joulewise.session.settings import AppliedSettings
+from joulewise.session.terminate import COMMAND, COMMAND_ID, RUN_ID, Ending, list_names
 from joulewise.store.checksums import write_final_checksums
 from joulewise.store.manifest import (
     CommandRecord,
@@ -40,25 +39,22 @@ from joulewise.store.manifest import (
 )
 from joulewise.units import NS_PER_S
 
+# Between SIGTERM and SIGKILL where a budget ends the command. Chosen: time to write a checkpoint,
+# and Docker's default; doubled, a command that ignores SIGTERM overruns its budget by 20 s.
 GRACE_S: Final = 10.0
 
 
-class Running(Protocol):
-    @property
-    def pid(self) -> int: ...
-
-
 class BudgetEnforcer:
-    """Says what is foreseen and exceeded, once each; ends the command where a budget says so.
+    """Reports each change of a budget once, and ends the command where a budget says so.
 
-    The recorder knows of energy. Time is looked at here too, since a recorder may be dead.
-    ``token`` is what all processes of the command have: they are asked to end at the same time.
+    The recorder checks all budgets; time is checked here as well, since the recorder may be dead.
+    ``token`` identifies the processes of the command: they are told to end at the same time.
     """
 
     def __init__(
         self,
         budgets: Sequence[Budget],
-        command: Running,
+        command: MeasuredCommand,
         start_ns: int,
         recorder: RecorderProcess,
         say: Callable[[str], None],
@@ -66,55 +62,56 @@ class BudgetEnforcer:
         token: str = "",
         grace_s: float = GRACE_S,
     ) -> None:
-        self._budgets = budgets
+        self._watch = BudgetWatch(budgets)
         self._command = command
         self._start_ns = start_ns
         self._recorder = recorder
         self._say = say
         self._grace_ns = round(grace_s * NS_PER_S)
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._token = token
         self._kill_ns = 0
         self._ending: Ending | None = None
         self.stopped = False
         if any(budget.stop for budget in budgets):
-            import psutil  # noqa: F401  # what ends a command must not be loaded only then
+            import psutil  # noqa: F401  # loaded before it is needed to end the command
 
-    def look(self) -> float | None:
-        """Do what is due by now; for how many seconds nothing else will be."""
+    def check(self) -> float | None:
+        """Do what is due now; return the seconds until something else is, None for never."""
         now_ns = time.monotonic_ns()
-        for event in overdue(self._budgets, self._start_ns, now_ns):
+        time_s = (now_ns - self._start_ns) / NS_PER_S
+        for event in self._watch.check(time_s=time_s, energy_j=None):
             self._on_budget(as_message(event), ours=True)
         if self._ending and now_ns >= self._kill_ns:
-            self._say_killed(self._ending.kill())
+            self._report_killed(self._ending.kill())
             self._ending = None
-        waits_s = [time_left_s(self._budgets, self._start_ns, now_ns)]
+        waits_s = [self._watch.time_left_s(time_s)]
         if self._ending:
             waits_s.append((self._kill_ns - now_ns) / NS_PER_S)
         return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
 
     def end_rest(self, hurry: Callable[[], bool]) -> None:
-        """The command has ended: those it started have the rest of the same grace."""
+        """End the processes that outlived the command, within the rest of the same grace."""
         if self._ending:
             left_s = (self._kill_ns - time.monotonic_ns()) / NS_PER_S
-            self._say_killed(self._ending.end(left_s, hurry))
+            self._report_killed(self._ending.end(left_s, hurry))
             self._ending = None
 
-    def _say_killed(self, names: Sequence[str]) -> None:
+    def _report_killed(self, names: Sequence[str]) -> None:
         if names:
-            within = f"within {self._grace_ns / NS_PER_S:g} s"
-            self._say(f"did not end {within}, and was killed: {listed(names)}")
+            grace = f"{self._grace_ns / NS_PER_S:g} s"
+            self._say(f"killed, as it had not ended within {grace}: {list_names(names)}")
 
-    def hear(self, message: Message) -> None:
-        """What the recorder says."""
+    def on_message(self, message: Message) -> None:
+        """Handle a message of the recorder."""
         if message["kind"] == "budget":
             self._on_budget(message, ours=False)
 
     def _on_budget(self, event: Message, *, ours: bool) -> None:
         key = (event["budget"], event["state"])
-        if key in self._said:
+        if key in self._reported:
             return
-        self._said.add(key)
+        self._reported.add(key)
         if ours:
             self._recorder.tell("budget", **event)
         if event["stop"] and not self.stopped:
@@ -122,19 +119,19 @@ class BudgetEnforcer:
             self._kill_ns = time.monotonic_ns() + self._grace_ns
             self._ending = Ending(self._token, self._command.pid)
             self._ending.ask()
-        self._say(event["message"])  # after it: whoever reads it may keep us waiting
+        self._say(event["message"])  # last: writing to stderr may block
 
 
 def finish_run(
-    run: Path, ended: CommandRecord, last_words: str = ""
+    run: Path, command: CommandRecord, failure: str = ""
 ) -> tuple[RunResult | None, str]:
-    """Write down how the command ended, and compute what can be; else the reason why not.
+    """Finish a run whose recorder is gone: its result, or None and the reason.
 
-    ``last_words`` are the recorder's, where it failed and was not killed.
+    ``failure`` is the recorder's last message, empty where it was killed.
     """
     try:
-        with _alone(run):
-            manifest = _tell(run, ended, last_words)
+        with _exclusive_access(run):
+            manifest = _write_end(run, command, failure)
             from joulewise.analyse.run_result import analyse
             from joulewise.analyse.stored_result import write_result
 
@@ -149,8 +146,8 @@ def finish_run(
 
 
 @contextmanager
-def _alone(run: Path) -> Iterator[None]:
-    """All commands of a group find the recorder gone, and some end at once."""
+def _exclusive_access(run: Path) -> Iterator[None]:
+    """Lock the run: the commands of a group may all find the recorder gone at once."""
     folder = None
     with suppress(OSError):  # a file system that locks nothing
         folder = os.open(run, os.O_RDONLY | os.O_CLOEXEC)
@@ -162,28 +159,28 @@ def _alone(run: Path) -> Iterator[None]:
             os.close(folder)
 
 
-def _tell(run: Path, ended: CommandRecord, last_words: str) -> Manifest:
+def _write_end(run: Path, command: CommandRecord, failure: str) -> Manifest:
     from joulewise.store.redact import mask
 
     manifest = with_frameworks(run, read_manifest(run))
-    ended = replace(ended, arguments=mask(ended.arguments))
+    command = replace(command, arguments=mask(command.arguments))
     note = {
         "code": Caution.RECORDER_ENDED.value,
-        "message": "the recorder ended before the command did: what came after it is missing",
-        "hint": f"please report that it said: {last_words}"
-        if last_words
-        else "see who killed it (the kernel for want of memory? look into dmesg)",
+        "message": "the recorder ended before the command did: data after its end is missing",
+        "hint": f"please report its last message: {failure}"
+        if failure
+        else "find out what killed it (dmesg shows whether the kernel ran out of memory)",
     }
-    commands = with_command(manifest.commands, ended)
+    commands = with_command(manifest.commands, command)
     codes = [each.exit_code for each in commands if each.end_ns is not None]
-    end_ns = max(ended.end_ns or 0, manifest.monotonic_end_ns or 0)
+    end_ns = max(command.end_ns or 0, manifest.monotonic_end_ns or 0)
     others = (each for each in manifest.notes if each.get("code") != note["code"])
     manifest = replace(
         manifest,
         commands=commands,
         state="stopped",
-        exit_code=next((code for code in codes if code), ended.exit_code),
-        # Of the same moment: a recorder that did not answer was waited for since.
+        exit_code=next((code for code in codes if code), command.exit_code),
+        # Both clocks at the same moment: since then we have waited for the recorder.
         wall_end_ns=time.time_ns() - (time.monotonic_ns() - end_ns),
         monotonic_end_ns=end_ns,
         notes=(*others, note),
@@ -193,12 +190,12 @@ def _tell(run: Path, ended: CommandRecord, last_words: str) -> Manifest:
     return manifest
 
 
-_LAST_WORDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """How a command ended and what it took; ``remark`` says why there is no result."""
+    """How a command ended, and its result; ``remark`` says why there is none."""
 
     exit_status: int
     run: Path | None
@@ -207,18 +204,18 @@ class CommandOutcome:
 
 
 @dataclass(frozen=True)
-class Voice:
-    """What is said to the user: once before the command starts, and whatever cannot wait.
+class RunCallbacks:
+    """How to inform the user: before the command starts, and with lines that cannot wait.
 
-    ``turned`` is put back as soon as the command is over, before its result is computed.
+    ``settings`` are put back as soon as the command has ended, before its result is computed.
     """
 
     opening: Callable[[Ready], None]
     say: Callable[[str], None]
-    turned: Turned
+    settings: AppliedSettings
 
 
-class Attended(Protocol):
+class MeasuredCommand(Protocol):
     """A command that is being measured, however it was started."""
 
     @property
@@ -229,12 +226,12 @@ class Attended(Protocol):
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """Readable when it is time to ask whether it has ended."""
+        """Readable when ``ended`` should be called."""
         ...
 
     @property
     def look_s(self) -> float | None:
-        """How often to ask all the same."""
+        """How often to call ``ended`` even so, in seconds."""
         ...
 
     @property
@@ -242,7 +239,7 @@ class Attended(Protocol):
 
     @property
     def exit_status(self) -> int | None:
-        """None where nobody tells us."""
+        """None where it is unknown."""
         ...
 
     def ended(self) -> bool: ...
@@ -255,37 +252,41 @@ def run(
     store: Path,
     request: Request,
     budgets: Sequence[Budget],
-    voice: Voice,
+    callbacks: RunCallbacks,
 ) -> CommandOutcome:
-    """Run the command to its end, and measure it."""
+    """Run the command to its end and measure it.
+
+    Raises where the program does not exist or the request cannot be met; where the recorder fails,
+    the command runs unmeasured.
+    """
     environ = original_environ()
     find_program(command[0], environ.get("PATH", os.defpath))
     # Not for the command: what it measures itself are other runs.
     request = replace(request, run_id=environ.pop(RUN_ID, ""))
     try:
         recorder = RecorderProcess.start(store, request)
-    except NotReadyError as error:  # a sensor's fault is never the command's
-        voice.say(f"{error.message}: the command is not measured; {error.hint}")
-        if isinstance(error, NoResourcesError) and not voice.turned.as_json():
+    except RecorderStartError as error:  # a sensor's fault is never the command's
+        callbacks.say(f"{error.message}: the command is not measured; {error.hint}")
+        if isinstance(error, NoResourcesError) and not callbacks.settings.as_json():
             replace_process(command, environ)
         return _run_unmeasured(command, environ)
     with ExitStack() as stack:
         try:
-            voice.opening(recorder.ready)
+            callbacks.opening(recorder.ready)
             if request.baseline_s:
                 time.sleep(request.baseline_s)
-            signals = take_signals()  # for good: all that is left is to tell, and to exit
+            signals = take_signals()  # never given back: we exit after showing the result
             token = environ.get(COMMAND_ID) or f"{os.getpid()}-{time.monotonic_ns()}"
-            told = _environ(environ, recorder.ready.run, token, hooks=request.hooks)
+            child_environ = _make_environ(environ, recorder.ready.run, token, hooks=request.hooks)
             start_ns = time.monotonic_ns()
-            child = stack.enter_context(closing(Child(command, told, signals)))
+            child = stack.enter_context(closing(Child(command, child_environ, signals)))
         except BaseException:
             recorder.cancel()
             raise
         recorder.command_started(child.pid, command, start_ns, token)
-        limits = BudgetEnforcer(budgets, child, start_ns, recorder, voice.say, token=token)
+        enforcer = BudgetEnforcer(budgets, child, start_ns, recorder, callbacks.say, token=token)
         started = CommandRecord(child.pid, tuple(command), start_ns)
-        return attend(child, started, recorder, limits, voice.turned)
+        return await_result(child, started, recorder, enforcer, callbacks.settings)
 
 
 def _run_unmeasured(command: Sequence[str], environ: Mapping[str, str]) -> CommandOutcome:
@@ -297,58 +298,61 @@ def _run_unmeasured(command: Sequence[str], environ: Mapping[str, str]) -> Comma
         return CommandOutcome(child.exit_status, None, None)
 
 
-def attend(
-    command: Attended,
+def await_result(
+    command: MeasuredCommand,
     started: CommandRecord,
     recorder: RecorderProcess,
-    limits: BudgetEnforcer,
-    turned: Turned,
+    enforcer: BudgetEnforcer,
+    settings: AppliedSettings,
 ) -> CommandOutcome:
-    """Wait until the command has ended, and get its result."""
+    """Wait until the command has ended, put its settings back, and get its result."""
     run = recorder.ready.run
     try:
-        _wait(command, recorder, limits, turned)
+        _wait_for_end(command, recorder, enforcer, settings)
         end_ns, code, cpu_s = time.monotonic_ns(), command.exit_status, command.cpu_s
         recorder.command_ended(command.pid, end_ns, code, cpu_s)
-        impatient = partial(asked_to_end, command.signals)
-        limits.end_rest(impatient)
-        turned.close()
-        result, remark = recorder.finish(impatient), recorder.remark
+        is_end_requested_again = partial(is_end_requested, command.signals)
+        enforcer.end_rest(is_end_requested_again)
+        settings.close()
+        result, remark = recorder.finish(is_end_requested_again), recorder.remark
         if recorder.lost:
             ended = replace(started, end_ns=end_ns, exit_code=code, cpu_s=cpu_s)
             result, why = finish_run(run, ended, remark)
             remark = remark or why
-    except Exception as error:  # noqa: BLE001  # a fault of ours must not end the command
+    except Exception as error:  # noqa: BLE001  # a fault of joulewise must not end the command
         result, remark = None, f"unexpected {type(error).__name__}: {error}"
     return CommandOutcome(command.exit_status or 0, run, result, remark)
 
 
-def _wait(
-    command: Attended, recorder: RecorderProcess, limits: BudgetEnforcer, turned: Turned
+def _wait_for_end(
+    command: MeasuredCommand,
+    recorder: RecorderProcess,
+    enforcer: BudgetEnforcer,
+    settings: AppliedSettings,
 ) -> None:
     with selectors.DefaultSelector() as selector:
-        guarded = turned.descriptors
-        for descriptor in (*command.descriptors, recorder.fileno(), *guarded):
+        guard_descriptors = settings.descriptors
+        for descriptor in (*command.descriptors, recorder.fileno(), *guard_descriptors):
             selector.register(descriptor, selectors.EVENT_READ)
         listening = True
         while not command.ended():
-            waits_s = (limits.look(), command.look_s)
+            waits_s = (enforcer.check(), command.look_s)
             selector.select(min((each for each in waits_s if each is not None), default=None))
             for message in recorder.messages() if listening else ():
-                limits.hear(message)
+                enforcer.on_message(message)
             if recorder.lost and listening:
                 selector.unregister(recorder.fileno())
                 listening = False
-            if lost := turned.lost():
+            if lost := settings.lost():
                 recorder.tell("unguarded", message=lost)
-                for descriptor in guarded:
+                for descriptor in guard_descriptors:
                     selector.unregister(descriptor)
 
 
 def original_environ() -> dict[str, str]:
-    """The environment that we were started with.
+    """The environment that this process was started with.
 
-    Python adds LC_CTYPE to its own in the C locale, and the command would not have that.
+    Python adds LC_CTYPE to ``os.environ`` in the C locale, which the command must not get.
     """
     try:
         block = Path("/proc/self/environ").read_bytes()
@@ -358,7 +362,7 @@ def original_environ() -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
-def _environ(base: Mapping[str, str], run: Path, token: str, *, hooks: bool) -> dict[str, str]:
+def _make_environ(base: Mapping[str, str], run: Path, token: str, *, hooks: bool) -> dict[str, str]:
     from joulewise.hooks.install import environment
     from joulewise.store.layout import MARKS
 
@@ -367,5 +371,6 @@ def _environ(base: Mapping[str, str], run: Path, token: str, *, hooks: bool) -> 
     return environ
 
 
-def asked_to_end(signals: Signals) -> bool:
-    return any(received.number in _LAST_WORDS for received in signals)
+def is_end_requested(signals: Signals) -> bool:
+    """Whether one of the signals that arrived asks this process to end."""
+    return any(received.number in _END_SIGNALS for received in signals)

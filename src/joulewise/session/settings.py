@@ -1,4 +1,4 @@
-"""Power limits and clocks for the time of a run."""
+"""Power limits and clocks that hold for the time of a run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from joulewise.errors import DeviceError, JoulewiseError, OutOfRangeError, Usage
 
 if TYPE_CHECKING:
     from joulewise.control import Lease
-    from joulewise.control.client import GoneError
+    from joulewise.control.client import GuardianGoneError
     from joulewise.control.holds import RestoreOutcome
     from joulewise.session.find_gpus import FoundCpu, FoundGpu
 
 _PERCENT: Final = "%"
-_UNGUARDED: Final = "the settings may not hold to the end of the run"
-_ALONE: Final = "the command goes on without it"
+_MAY_CHANGE: Final = "the settings may not hold until the run ends"
+_CONTINUES: Final = "the command goes on without these settings"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked for; ``power_limit`` is in watts, or in percent of each GPU's default.
+    """Values to set for a run; ``power_limit`` is in watts, or in percent of each GPU's default.
 
-    ``gpus`` are numbers of NVML; none means those that the command will see. ``cpu_limit_w`` is
-    for each CPU package.
+    ``gpus`` are NVML indices; empty means those that the command can see. ``cpu_limit_w`` is the
+    limit of each CPU package. None leaves a setting alone.
     """
 
     power_limit: str | None = None
@@ -38,58 +38,58 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.power_limit is not None:
-            _parsed(self.power_limit)
-        if self.gpus and not self.turns_gpus:
-            raise _lacks_a_setting("--gpu")
+            _parse_limit(self.power_limit)
+        if self.gpus and not self.has_gpu_settings:
+            raise _without_setting("--gpu")
         if self.force and self.is_nothing:
-            raise _lacks_a_setting("--force")
+            raise _without_setting("--force")
 
     @property
-    def turns_gpus(self) -> bool:
+    def has_gpu_settings(self) -> bool:
         knobs = self.power_limit, self.sm_clock_mhz, self.mem_clock_mhz
         return any(knob is not None for knob in knobs)
 
     @property
     def is_nothing(self) -> bool:
-        return not self.turns_gpus and self.cpu_limit_w is None
+        return not self.has_gpu_settings and self.cpu_limit_w is None
 
 
-def _lacks_a_setting(option: str) -> UsageError:
+def _without_setting(option: str) -> UsageError:
     return UsageError(
-        f"{option} without a setting", "add --power-limit or a clock, or leave it out"
+        f"{option} needs a setting", f"add --power-limit or a clock, or leave out {option}"
     )
 
 
-class Turned:
-    """Knobs that are turned until ``close``, or until this process is gone.
+class AppliedSettings:
+    """Settings that hold until ``close``, or until this process has ended.
 
-    Then ``unrestored`` tells what was ours to put back and is not back.
+    After ``close``, ``unrestored`` lists what could not be put back.
     """
 
     def __init__(self, leases: Sequence[Lease], say: Callable[[str], None]) -> None:
         self._leases = leases
         self._say = say
-        self._is_told = False
+        self._is_reported = False
         self.unrestored: tuple[str, ...] = ()
         self.notes = tuple(note for lease in leases for note in lease.notes)
 
-    def said(self) -> Iterator[str]:
-        """What is set, in a line for all GPUs for which that is the same."""
-        from joulewise.control.messages import set_for_a_run
+    def describe(self) -> Iterator[str]:
+        """What is set, in one line for all devices with the same values."""
+        from joulewise.control.messages import describe_for_run
         from joulewise.data import listed_keys
 
-        alike: dict[str, list[str]] = {}
+        devices_by_text: dict[str, list[str]] = {}
         for lease in self._leases:
             by = ", by the guard service" if lease.by_service else ""
             for key, values in lease.enforced.items():
                 before = lease.before[key]
-                each = (set_for_a_run(knob, before[knob], now) for knob, now in values.items())
-                alike.setdefault(f"{', '.join(each)} for this run{by}", []).append(key)
-        for what, keys in alike.items():
-            yield f"{listed_keys(keys)}: {what}"
+                changes = (describe_for_run(knob, before[knob], v) for knob, v in values.items())
+                devices_by_text.setdefault(f"{', '.join(changes)} for this run{by}", []).append(key)
+        for text, keys in devices_by_text.items():
+            yield f"{listed_keys(keys)}: {text}"
 
     def as_json(self) -> dict[str, dict[str, float]]:
-        """What the devices make of it, by key and knob."""
+        """The values that the devices report, by key and control."""
         return {
             key: {knob.value: value for knob, value in values.items()}
             for lease in self._leases
@@ -98,21 +98,23 @@ class Turned:
 
     @property
     def descriptors(self) -> list[int]:
-        """Readable when it is time to ask whether they are ``lost``."""
+        """Readable when ``lost`` should be called."""
         return sorted({lease.fileno() for lease in self._leases} - {-1})
 
     def lost(self) -> str:
-        """What to know where nobody guards them any more; empty else, and the next time."""
+        """A warning where the guardian of the settings is gone; empty otherwise, and afterwards."""
         gone = next(filter(None, (lease.gone() for lease in self._leases)), None)
-        if self._is_told or gone is None:
+        if self._is_reported or gone is None:
             return ""
-        self._is_told = True
-        line = f"{gone.message}: {_UNGUARDED}" if gone.outcomes is None else _put_back(gone)
+        self._is_reported = True
+        line = (
+            f"{gone.message}: {_MAY_CHANGE}" if gone.outcomes is None else _describe_restored(gone)
+        )
         self._say(line)
         return line
 
     def close(self) -> None:
-        """Put everything back, and say what a person must know of that."""
+        """Put everything back; what could not be is said and added to ``unrestored``."""
         leases, self._leases = self._leases, ()
         for lease in reversed(leases):
             try:
@@ -122,9 +124,9 @@ class Turned:
                 self.unrestored += (line,)
                 self._say(line)
             else:
-                self._say_all(outcomes)
+                self._report_outcomes(outcomes)
 
-    def _say_all(self, outcomes: Sequence[RestoreOutcome]) -> None:
+    def _report_outcomes(self, outcomes: Sequence[RestoreOutcome]) -> None:
         from joulewise.control.messages import said
 
         for outcome in outcomes:
@@ -132,7 +134,7 @@ class Turned:
                 self._say(said(outcome))
 
 
-def _put_back(gone: GoneError) -> str:
+def _describe_restored(gone: GuardianGoneError) -> str:
     """As in "the guard service ended and put gpu0's power limit back to 300 W"."""
     from joulewise.control.holds import End, RestoreOutcome
     from joulewise.control.messages import said
@@ -140,32 +142,38 @@ def _put_back(gone: GoneError) -> str:
     outcomes = [RestoreOutcome.from_json(each) for each in gone.outcomes or ()]
     is_put = all(each.end is End.RESTORED and each.value is not None for each in outcomes)
     how = " and put " if is_put else ": "
-    return f"{gone.message}{how}{', '.join(map(said, outcomes))}; {_ALONE}"
+    return f"{gone.message}{how}{', '.join(map(said, outcomes))}; {_CONTINUES}"
 
 
-def turn(settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]) -> Turned:
-    """Turn knobs, all of them or none."""
+def turn(
+    settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]
+) -> AppliedSettings:
+    """Apply all settings, or none where one of them is refused."""
     from joulewise.control import lease
     from joulewise.session.find_gpus import find, pick
 
     found = find(environ)
-    wants = _alike(settings, pick(found.gpus, settings.gpus)) if settings.turns_gpus else ()
+    requests = (
+        _group_by_limit(settings, pick(found.gpus, settings.gpus))
+        if settings.has_gpu_settings
+        else ()
+    )
     leases: list[Lease] = []
     try:
-        for wanted, uids in (*wants, *_packages(settings, found.packages)):
+        for wanted, uids in (*requests, *_cpu_settings(settings, found.packages)):
             leases.append(lease(uids, **wanted, force=settings.force))
     except BaseException:
         for given in reversed(leases):
-            with suppress(JoulewiseError):  # its guardian tries on; the refusal is the news
+            with suppress(JoulewiseError):  # its guardian tries again; the first error is raised
                 given.release()
         raise
-    return Turned(leases, say)
+    return AppliedSettings(leases, say)
 
 
-def _alike(
+def _group_by_limit(
     settings: Settings, found: Sequence[FoundGpu]
 ) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """GPUs that get the same values, together."""
+    """The values to set and the uids of all GPUs that get them."""
     clocks = {"sm_clock_mhz": settings.sm_clock_mhz, "mem_clock_mhz": settings.mem_clock_mhz}
     by_limit: dict[float | None, list[str]] = {}
     for gpu in found:
@@ -174,30 +182,30 @@ def _alike(
         yield {"power_limit_w": limit_w, **clocks}, uids
 
 
-def _packages(
+def _cpu_settings(
     settings: Settings, found: Sequence[FoundCpu]
 ) -> Iterator[tuple[dict[str, Any], list[str]]]:
     if settings.cpu_limit_w is None:
         return
     if not found:
         raise DeviceError(
-            "no CPU package takes a power limit here", "see what `joulewise doctor` says of cpu0"
+            "no CPU package here has a power limit that can be set", "run `joulewise doctor`"
         )
     yield {"power_limit_w": settings.cpu_limit_w}, [package.uid for package in found]
 
 
-def _limit_w(asked: str | None, gpu: FoundGpu) -> float | None:
-    if asked is None:
+def _limit_w(text: str | None, gpu: FoundGpu) -> float | None:
+    if text is None:
         return None
-    value, unit = _parsed(asked)
-    return _share_w(value, gpu) if unit == _PERCENT else value
+    value, unit = _parse_limit(text)
+    return _percent_to_w(value, gpu) if unit == _PERCENT else value
 
 
-def _share_w(percent: float, gpu: FoundGpu) -> float:
+def _percent_to_w(percent: float, gpu: FoundGpu) -> float:
     default_w = gpu.default_w
     if default_w is None:
         raise DeviceError(
-            f"{gpu.key} does not tell its default power limit", "give --power-limit in watts"
+            f"{gpu.key} does not report its default power limit", "give --power-limit in watts"
         )
     limit_w = round(percent * default_w / 100, 1)
     if gpu.lowest_w <= limit_w <= gpu.highest_w:
@@ -206,16 +214,16 @@ def _share_w(percent: float, gpu: FoundGpu) -> float:
     raise OutOfRangeError(
         f"{gpu.key}'s power limit cannot be {limit_w:g} W "
         f"({percent:g} % of its default {default_w:g} W)",
-        f"it takes {gpu.lowest_w:g} to {gpu.highest_w:g} W, or {low} to {high} %",
+        f"give {gpu.lowest_w:g} to {gpu.highest_w:g} W, or {low} to {high} %",
     )
 
 
-def _parsed(asked: str) -> tuple[float, str]:
-    unit = _PERCENT if asked.endswith(_PERCENT) else "W"
+def _parse_limit(text: str) -> tuple[float, str]:
+    unit = _PERCENT if text.endswith(_PERCENT) else "W"
     with suppress(ValueError):
-        value = float(asked.upper().removesuffix(unit))
+        value = float(text.upper().removesuffix(unit))
         if 0 < value < inf:
             return value, unit
     raise UsageError(
-        f"{asked!r} is no power limit", "give watts, or percent of the default: 150 or 70%"
+        f"{text!r} is not a power limit", "give watts or percent of the default: 150 or 70%"
     )

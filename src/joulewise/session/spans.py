@@ -1,8 +1,8 @@
-"""``joulewise.span()``: the user's own named stretches of a run.
+"""``joulewise.span()``: named stretches of a run, marked by the user's program.
 
 A span is written to everything that measures the code in it: the ``measure()`` blocks around it,
-and the ``joulewise run`` around the program. Where nothing measures, it costs a timestamp. Marks
-are one ``os.write`` each; nothing is read from a device.
+and the ``joulewise run`` around the program. Where nothing measures, it costs a timestamp. A mark
+is one ``os.write``; no device is read.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     _Open = tuple["OpenSpan", list[tuple[Marks, int]]]
 
 RUN_MARKS: Final = "JOULEWISE_MARKS"
-# Folders of the measure() blocks that a process was started in, one a line, for its children.
+# The folders of the measure() blocks in which a process was started, one a line, for its children.
 MEASURE_MARKS: Final = "JOULEWISE_MEASURE_MARKS"
-_COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80, 0x20, 0x200
+_COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80, 0x20, 0x200  # flags of code objects, see inspect
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# What is open in this thread or task. A thread that somebody else started knows of none, and a
-# notebook's next cell neither: for those, whatever the process has open counts.
+# What is open in this thread or task. A thread that the program started elsewhere, or a notebook's
+# next cell, has none of its own: for those, everything that is open in the process counts.
 _measured_here: ContextVar[tuple[Marks, ...]] = ContextVar("joulewise_measured", default=())
 _measured_anywhere: list[Marks] = []
 _spans_here: ContextVar[tuple[_Open, ...]] = ContextVar("joulewise_spans", default=())
-_around: tuple[Marks, ...] | None = None
+_outer_marks: tuple[Marks, ...] | None = None
 
 
 def span(
@@ -45,10 +45,10 @@ def span(
 ) -> OpenSpan:
     """A named stretch of the run, as a context manager or a decorator.
 
-    One that an exception leaves was broken off: it is told of, and enters no mean of its kind.
+    A span that an exception leaves counts as interrupted: it is shown, and left out of means.
 
     Args:
-        name: what it is called; ``epoch`` is what the outlook counts.
+        name: what it is called; the forecast counts those named ``epoch``.
         index: which one of its kind, from 0.
         total: how many of its kind there will be, where that is known.
         sync: wait at both ends for the GPU work that is in flight (torch with CUDA).
@@ -58,7 +58,7 @@ def span(
 
 @final
 class OpenSpan:
-    """May be entered again and again, from any thread or task, also while it is open."""
+    """A span to enter, repeatedly and from any thread or task, also while it is open."""
 
     def __init__(
         self,
@@ -70,17 +70,18 @@ class OpenSpan:
     ) -> None:
         if not isinstance(name, str):
             raise UsageError(
-                f"a span is named by a text, not by {name!r}", 'write span("name") or @span("name")'
+                f"the name of a span must be a str, not {name!r}",
+                'write span("name") or @span("name")',
             )
         self._name = name
         self._index = index
         self._total = total
         self._sync = sync
-        self._targets = targets or measuring
+        self._targets = targets or current_targets
 
     def __enter__(self) -> OpenSpan:
         if self._sync:
-            await_gpu()
+            synchronise_gpus()
         start_ns = time.monotonic_ns()
         if targets := self._targets():
             name, index, total = self._name, self._index, self._total
@@ -95,26 +96,26 @@ class OpenSpan:
         traceback: TracebackType | None,
     ) -> None:
         if self._sync:
-            await_gpu()
+            synchronise_gpus()
         end_ns = time.monotonic_ns()
-        opened = _spans_here.get()
-        place = len(opened) - 1
-        while place >= 0 and opened[place][0] is not self:
-            place -= 1
-        if place >= 0:
-            _spans_here.set(opened[:place] + opened[place + 1 :])
-            for marks, token in opened[place][1]:
+        open_spans = _spans_here.get()
+        position = len(open_spans) - 1
+        while position >= 0 and open_spans[position][0] is not self:
+            position -= 1
+        if position >= 0:
+            _spans_here.set(open_spans[:position] + open_spans[position + 1 :])
+            for marks, token in open_spans[position][1]:
                 marks.end(token, end_ns, cut=kind is not None)
 
     def __call__(self, function: _Function) -> _Function:
-        return around(function, lambda: self, "span")
+        return decorate(function, lambda: self, "span")
 
     def __repr__(self) -> str:
         index = "" if self._index is None else f", {self._index}"
         return f"span({self._name!r}{index})"
 
 
-def around(function: _Function, manager: Callable[[], Any], verb: str) -> _Function:
+def decorate(function: _Function, manager: Callable[[], Any], verb: str) -> _Function:
     """The function with ``manager()`` entered around each of its calls."""
     if not callable(function):
         raise UsageError(
@@ -123,7 +124,7 @@ def around(function: _Function, manager: Callable[[], Any], verb: str) -> _Funct
     flags = _flags(function)
     if flags & (_GENERATOR | _ASYNC_GENERATOR):
         raise UsageError(
-            f"@{verb}() cannot tell the work of a generator from that of its consumer",
+            f"@{verb}() cannot separate the work of a generator from that of its consumer",
             f"write `with {verb}(…):` where the work is done",
         )
     if flags & _COROUTINE:
@@ -143,10 +144,10 @@ def around(function: _Function, manager: Callable[[], Any], verb: str) -> _Funct
     return called  # type: ignore[return-value]
 
 
-def await_gpu() -> None:
-    """Wait for the work that torch has in flight, on the GPUs that it uses already.
+def synchronise_gpus() -> None:
+    """Wait for the work that torch has in flight, on the GPUs that it already uses.
 
-    An error of that work is not ours to raise: torch raises it at the next call of the program.
+    An error of that work is not raised here: torch raises it at the program's next call.
     """
     torch = sys.modules.get("torch")
     try:
@@ -154,22 +155,23 @@ def await_gpu() -> None:
         if cuda.is_initialized():
             current = cuda.current_device()
             for device in range(cuda.device_count()):
-                # To await a GPU that nobody uses would make a context on it.
+                # Synchronising a GPU that is not in use would create a context on it.
                 if device == current or cuda.memory_reserved(device):
                     cuda.synchronize(device)
     except Exception:  # noqa: BLE001
         return
 
 
-def opened(marks: Marks, folder: str) -> None:
-    """A measurement has begun: spans go there from now on, those of new processes too."""
-    _around_this()  # before our own folder stands beside it
+def add_measurement(marks: Marks, folder: str) -> None:
+    """Write spans to a measurement from now on, those of processes started later as well."""
+    _find_outer_marks()  # before our own folder is in the environment
     _measured_here.set((*_measured_here.get(), marks))
     _measured_anywhere.append(marks)
     os.environ[MEASURE_MARKS] = "\n".join((*_folders(), folder))
 
 
-def closed(marks: Marks, folder: str) -> None:
+def remove_measurement(marks: Marks, folder: str) -> None:
+    """Stop writing spans to a measurement that has ended."""
     _measured_here.set(tuple(each for each in _measured_here.get() if each is not marks))
     if marks in _measured_anywhere:
         _measured_anywhere.remove(marks)
@@ -180,27 +182,27 @@ def closed(marks: Marks, folder: str) -> None:
         os.environ.pop(MEASURE_MARKS, None)
 
 
-def measuring() -> tuple[Marks, ...]:
-    """Where the spans of this moment go."""
+def current_targets() -> tuple[Marks, ...]:
+    """The measurements to which spans are written now."""
     if not _measured_anywhere:
-        return _around_this()
-    # One that was stopped elsewhere may still stand in this context.
+        return _find_outer_marks()
+    # A measurement that another thread stopped may still be in this context.
     here = tuple(marks for marks in _measured_here.get() if marks in _measured_anywhere)
-    return (here or tuple(_measured_anywhere)) + _around_this()
+    return (here or tuple(_measured_anywhere)) + _find_outer_marks()
 
 
-def _around_this() -> tuple[Marks, ...]:
-    """What measured this process from outside when it began."""
-    global _around  # noqa: PLW0603
-    if _around is None:
+def _find_outer_marks() -> tuple[Marks, ...]:
+    """What measured this process from outside when it started."""
+    global _outer_marks  # noqa: PLW0603
+    if _outer_marks is None:
         folders = {os.environ.get(RUN_MARKS, ""), *_folders()} - {""}
         if folders:
             from joulewise.hooks.marks import Marks
 
-            _around = tuple(Marks(folder) for folder in sorted(folders))
+            _outer_marks = tuple(Marks(folder) for folder in sorted(folders))
         else:
-            _around = ()
-    return _around
+            _outer_marks = ()
+    return _outer_marks
 
 
 def _folders() -> list[str]:
@@ -208,7 +210,7 @@ def _folders() -> list[str]:
 
 
 def _flags(function: Any) -> int:
-    """Of its code: what ``inspect`` would tell, without the price of importing it."""
+    """Flags of the function's code object; importing ``inspect`` would take milliseconds."""
     while isinstance(function, partial | MethodType):
         function = function.func if isinstance(function, partial) else function.__func__
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)

@@ -1,4 +1,4 @@
-"""Finding what is left of a command, and ending it."""
+"""Finds the processes of a command that still run, and ends them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import psutil
 
 COMMAND: Final = "JOULEWISE_COMMAND"
-"""The variable whose value all processes of one command have in their environment."""
+"""Variable in the environment of a command; its value identifies the command's processes."""
 
 COMMAND_ID: Final = "JOULEWISE_COMMAND_ID"
-"""Where whoever starts ``joulewise run`` chooses that value, to end these processes itself."""
+"""Variable by which the caller of ``joulewise run`` chooses that value, to end them itself."""
 
 RUN_ID: Final = "JOULEWISE_RUN_ID"
 """Where whoever starts ``joulewise run`` chooses the id of its run, to follow the run on disk."""
@@ -35,9 +35,9 @@ _START_FIELD: Final = 19  # in /proc/PID/stat behind the name (proc(5): field 22
 
 
 class Ending:
-    """Ends the processes of a command, and those they start meanwhile; each is asked once.
+    """Ends the processes of a command and those they start meanwhile; each gets SIGTERM once.
 
-    ``pid`` is the command's own where it is known to live: it may have overwritten its environment.
+    ``pid`` is the command's own while it lives: it may have overwritten its environment.
     """
 
     def __init__(self, token: str, pid: int = 0) -> None:
@@ -50,7 +50,7 @@ class Ending:
             self._own = psutil.Process(pid) if pid else None
 
     def ask(self) -> bool:
-        """Whether any is left."""
+        """Send SIGTERM to all that have not got it; whether any process is left."""
         import psutil
 
         # The command first, before the others are looked for, and parents before their children: a
@@ -67,7 +67,7 @@ class Ending:
         return bool(left)
 
     def kill(self) -> list[str]:
-        """Those that were left, by name and id."""
+        """Kill all processes that are left; their names and ids."""
         import psutil
 
         names: dict[psutil.Process, str] = {}
@@ -81,7 +81,7 @@ class Ending:
         return [names[process] for process in _in_order(names)]
 
     def end(self, grace_s: float, hurry: Callable[[], bool] = lambda: False) -> list[str]:
-        """Wait so long for them to end as asked, or until ``hurry`` says so; then kill the rest."""
+        """Wait up to ``grace_s`` for them to end, or until ``hurry`` is True; kill the rest."""
         deadline_s = time.monotonic() + grace_s
         while self.ask() and time.monotonic() < deadline_s and not hurry():
             _pause()
@@ -98,7 +98,7 @@ def _terminate(process: psutil.Process) -> None:
 
 
 def left_running(token: str, settle_s: float) -> list[str]:
-    """The processes that go on without the command, once those are gone that end with it."""
+    """Names of the processes that outlive the command by more than ``settle_s``."""
     deadline_s = time.monotonic() + settle_s
     while (left := processes(token)) and time.monotonic() < deadline_s:
         _pause()
@@ -106,7 +106,7 @@ def left_running(token: str, settle_s: float) -> list[str]:
 
 
 def processes(token: str, own: psutil.Process | None = None) -> set[psutil.Process]:
-    """The command's processes that live, with those that have another environment by now."""
+    """The command's living processes and all their children, whatever environment these have."""
     pids = set(_with(token)) - {os.getpid()}
     if not pids and own is None:
         return set()  # as a rule; importing psutil takes longer than all of this
@@ -124,7 +124,7 @@ def processes(token: str, own: psutil.Process | None = None) -> set[psutil.Proce
     return {process for process in found if _lives(process)}
 
 
-def listed(names: Collection[str]) -> str:
+def list_names(names: Collection[str]) -> str:
     """``python (17), sh (18), sleep (19) and 2 more``."""
     more = len(names) - _MOST_NAMED
     return ", ".join(list(names)[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -162,7 +162,7 @@ def _environ(pid: str) -> bytes:
 
 
 def _is_starting(pid: str) -> bool:
-    """Whether it began a moment ago and is a program: the kernel's own threads have no file."""
+    """Whether a program started a moment ago; the kernel's own threads have no /proc/PID/exe."""
     Path(f"/proc/{pid}/exe").readlink()
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     start_s = int(stat.rpartition(")")[2].split()[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
@@ -170,8 +170,8 @@ def _is_starting(pid: str) -> bool:
 
 
 def _pause() -> None:
-    # Not psutil's own wait, which takes the exit status of a child; no sleep, which a faked clock
-    # makes fail.
+    # Not psutil's wait, which takes the exit status of a child; nor sleep, which fails where the
+    # user's program fakes the clock.
     select.select((), (), (), _LOOK_S)
 
 

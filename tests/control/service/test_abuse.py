@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from joulewise.control import server as server_module
 from joulewise.control.guardian import Guardian
-from joulewise.control.journal import kept
+from joulewise.control.journal import read_journals
 from joulewise.control.messages import user
-from joulewise.control.protocol import MOST_B, LeaseRequest, Release, parse
+from joulewise.control.protocol import MAX_MESSAGE_B, LeaseRequest, Release, parse
 from joulewise.control.server import GuardianServer
 from joulewise.control.service.config import Allowed, Config
-from joulewise.control.service.server import Gate
+from joulewise.control.service.server import AccessControl
 from joulewise.data import Knob
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.testing import ToyClock, ToyDevice
@@ -90,7 +90,7 @@ class Toy(ToyDevice):
 @pytest.fixture(autouse=True, scope="module")
 def impatient():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_module, "_LOOK_S", 0.001)
+        patch.setattr(server_module, "_POLL_S", 0.001)
         yield
 
 
@@ -106,7 +106,9 @@ def serving():
     with tempfile.TemporaryDirectory() as folder:
         said = []
         device = Toy()
-        guardian = Guardian(Path(folder), [device], said.append, rules=[Gate(lambda: CONFIG).check])
+        guardian = Guardian(
+            Path(folder), [device], said.append, rules=[AccessControl(lambda: CONFIG).check]
+        )
         server = GuardianServer(guardian, log=said.append)
         try:
             yield server, device
@@ -114,9 +116,9 @@ def serving():
             server.close()
         assert device.get(Knob.POWER_LIMIT) == BEFORE_W
         assert all(LOWEST_W <= value <= HIGHEST_W or value == BEFORE_W for value in device.turned)
-        assert not any(file.holds for file in kept(Path(folder)))
+        assert not any(file.holds for file in read_journals(Path(folder)))
         guardian.close()
-        assert not kept(Path(folder))
+        assert not read_journals(Path(folder))
         assert not [line for line in said if "unexpected" in line]
 
 
@@ -135,7 +137,7 @@ def test_whatever_comes_the_server_goes_on_and_puts_back(data, parts, half):
     cut = len(data) // parts + 1
     with serving() as (server, _):
         ours, theirs = socket.socketpair()
-        server.take(theirs)
+        server.add(theirs)
         with ours:
             ours.setblocking(False)
             for start in range(0, len(data), cut):
@@ -154,7 +156,7 @@ def test_several_at_once(each_sends):
         lines = []
         for data in each_sends:
             ours, theirs = socket.socketpair()
-            server.take(theirs)
+            server.add(theirs)
             ours.sendall(data)
             ours.shutdown(socket.SHUT_WR)
             lines.append(ours)
@@ -167,21 +169,21 @@ def test_several_at_once(each_sends):
 def connected(server):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    server.take(theirs)
+    server.add(theirs)
     with ours:
         yield ours
 
 
 def test_a_message_without_an_end_is_not_read_on(monkeypatch):
-    monkeypatch.setattr(server_module, "_HALF_S", 1e9)
+    monkeypatch.setattr(server_module, "_PARTIAL_MESSAGE_S", 1e9)
     with serving() as (server, device), connected(server) as line:
-        line.send(lease_line() + b"x" * (MOST_B + 4096))
+        line.send(lease_line() + b"x" * (MAX_MESSAGE_B + 4096))
         until_all_are_gone(server)
         assert device.turned == [65, BEFORE_W]
 
 
 def test_who_does_not_finish_a_message_is_gone(monkeypatch):
-    monkeypatch.setattr(server_module, "_HALF_S", 0)
+    monkeypatch.setattr(server_module, "_PARTIAL_MESSAGE_S", 0)
     with serving() as (server, device), connected(server) as line:
         line.send(lease_line() + b'{"kind"')
         until_all_are_gone(server)
@@ -189,7 +191,7 @@ def test_who_does_not_finish_a_message_is_gone(monkeypatch):
 
 
 def test_who_waits_between_messages_stays(monkeypatch):
-    monkeypatch.setattr(server_module, "_HALF_S", 0)
+    monkeypatch.setattr(server_module, "_PARTIAL_MESSAGE_S", 0)
     with serving() as (server, device), connected(server) as line:
         line.send(lease_line())
         server.serve(lambda: bool(device.turned))
@@ -256,7 +258,7 @@ def test_who_is_not_admitted_hears_why(tmp_path):
         server.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can turn knobs for others")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change settings for others")
 def test_thousands_of_messages_to_a_real_service():
     done = subprocess.run(
         [sys.executable, BENCHMARK, "--messages", "3000"],

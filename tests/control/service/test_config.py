@@ -50,14 +50,14 @@ def test_what_is_in_one_of_the_ranges_is_allowed(config, value):
 def test_what_is_in_none_is_refused_with_the_ranges(config, value):
     with pytest.raises(OutOfRangeError) as refused:
         config(WHOLE).check(GPU, Knob.POWER_LIMIT, value)
-    assert refused.value.message == f"the service does not turn gpu0's power limit to {value:g} W"
+    assert refused.value.message == f"the service does not set gpu0's power limit to {value:g} W"
     assert refused.value.hint == "it allows 150 to 200 W or 250 to 260 W"
 
 
 @pytest.mark.parametrize(
     ("device", "knob"), [(OTHER, Knob.POWER_LIMIT), (GPU, Knob.MEMORY_CLOCK)], ids=str
 )
-def test_what_is_not_listed_is_not_turned(config, device, knob):
+def test_what_is_not_listed_is_not_changed(config, device, knob):
     with pytest.raises(PermissionDeniedError, match=r"ask its administrator to list it in"):
         config(WHOLE).check(device, knob, 180)
 
@@ -93,27 +93,36 @@ ALLOW = 'group = "root"\n[[allow]]\n'
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("group = ", "no TOML"),
-        ("", "group names a group"),
-        ("group = 3", "group names a group"),
+        ("group = ", "is not valid TOML"),
+        ("", "group must be the name"),
+        ("group = 3", "group must be the name"),
         ('group = "no-such-group"', "no group 'no-such-group'"),
         ('group = "nul\\u0000"', "no group"),
         ('group = "root"\ncolour = 1', "colour is unknown"),
-        ('group = "root"\nclients = 0', "clients is a whole number"),
-        ('group = "root"\nclients = true', "clients is a whole number"),
-        ('group = "root"\nclients_per_user = 1.5', "clients_per_user is a whole number"),
-        ('group = "root"\nforce = "yes"', "force is true or false"),
-        ('group = "root"\nallow = 1', "allow is a list"),
-        (f'{ALLOW}devices = ["gpu0"]', r"allow\[0\] allows no knob"),
-        (f"{ALLOW}power_limit_w = [1, 2]", r"allow\[0\].devices lists"),
-        (f'{ALLOW}devices = "gpu0"\npower_limit_w = [1, 2]', r"allow\[0\].devices lists"),
-        (f'{ALLOW}devices = [""]\npower_limit_w = [1, 2]', r"allow\[0\].devices lists"),
-        (f'{ALLOW}devices = ["a"]\npower_limit_w = 3', r"allow\[0\].power_limit_w is a range"),
-        (f'{ALLOW}devices = ["a"]\npower_limit_w = [1]', r"allow\[0\].power_limit_w is a range"),
-        (f'{ALLOW}devices = ["a"]\npower_limit_w = [1, inf]', "power_limit_w is a range"),
-        (f'{ALLOW}devices = ["a"]\npower_limit_w = [1, nan]', "power_limit_w is a range"),
-        (f'{ALLOW}devices = ["a"]\npower_limit_w = [3, 2]', "3 to 2, which is no range"),
-        (f'{ALLOW}devices = ["a"]\npower_limit_w = [-3, 2]', "-3 to 2, which is no range"),
+        ('group = "root"\nclients = 0', "clients must be a whole number"),
+        ('group = "root"\nclients = true', "clients must be a whole number"),
+        ('group = "root"\nclients_per_user = 1.5', "clients_per_user must be a whole number"),
+        ('group = "root"\nforce = "yes"', "force must be true or false"),
+        ('group = "root"\nallow = 1', "allow must be a list"),
+        (f'{ALLOW}devices = ["gpu0"]', r"allow\[0\] allows nothing"),
+        (f"{ALLOW}power_limit_w = [1, 2]", r"allow\[0\].devices must be a list"),
+        (f'{ALLOW}devices = "gpu0"\npower_limit_w = [1, 2]', r"allow\[0\].devices must be a list"),
+        (f'{ALLOW}devices = [""]\npower_limit_w = [1, 2]', r"allow\[0\].devices must be a list"),
+        (f'{ALLOW}devices = ["a"]\npower_limit_w = 3', r"allow\[0\].power_limit_w must be a range"),
+        (
+            f'{ALLOW}devices = ["a"]\npower_limit_w = [1]',
+            r"allow\[0\].power_limit_w must be a range",
+        ),
+        (f'{ALLOW}devices = ["a"]\npower_limit_w = [1, inf]', "power_limit_w must be a range"),
+        (f'{ALLOW}devices = ["a"]\npower_limit_w = [1, nan]', "power_limit_w must be a range"),
+        (
+            f'{ALLOW}devices = ["a"]\npower_limit_w = [3, 2]',
+            "must go from low to high, not from 3 to 2",
+        ),
+        (
+            f'{ALLOW}devices = ["a"]\npower_limit_w = [-3, 2]',
+            "must go from low to high, not from -3 to 2",
+        ),
         (f'{ALLOW}devices = ["a"]\npower_limits_w = [1, 2]', r"allow\[0\].power_limits_w is unk"),
     ],
 )
@@ -129,11 +138,11 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
         read_config(tmp_path / "none.toml", "root")
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="no TOML"):
+    with pytest.raises(UsageError, match="is not valid TOML"):
         read_config(binary, "root")
 
 
-def test_a_group_that_is_missing_can_be_made_with_what_is_said():
+def test_a_group_that_is_missing_can_be_made_with_what_is_shown():
     with pytest.raises(UsageError, match="no group 'no-such-group'") as wrong:
         read_config(None, "no-such-group")
-    assert wrong.value.hint == "make it: `sudo groupadd --system no-such-group`"
+    assert wrong.value.hint == "create it: `sudo groupadd --system no-such-group`"

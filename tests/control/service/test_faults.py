@@ -9,7 +9,7 @@ import pytest
 
 from joulewise.control import server as server_module
 from joulewise.control.guardian import Guardian
-from joulewise.control.journal import kept
+from joulewise.control.journal import read_journals
 from joulewise.control.server import GuardianServer
 from tests.helpers.boards import LIMIT, Board
 
@@ -39,7 +39,7 @@ class Place:
     def client(self):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self.server.take(theirs)
+        self.server.add(theirs)
         with ours:
             yield ours
 
@@ -69,12 +69,12 @@ class Place:
 
     @property
     def written(self):
-        return [hold for file in kept(self.state) for hold in file.holds]
+        return [hold for file in read_journals(self.state) for hold in file.holds]
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    monkeypatch.setattr(server_module, "_LOOK_S", 0.001)
+    monkeypatch.setattr(server_module, "_POLL_S", 0.001)
     made = Place(tmp_path)
     yield made
     made.server.close()
@@ -110,7 +110,7 @@ def test_nor_does_one_in_the_guardian_end_the_service(place, monkeypatch):
         monkeypatch.undo()
 
 
-def test_the_dead_hold_nothing_that_is_asked_for_after_their_death(place, monkeypatch):
+def test_the_dead_hold_nothing_that_is_requested_for_after_their_death(place, monkeypatch):
     lives, dies = os.pipe()  # what is readable when a process has ended
     with monkeypatch.context() as patch, place.client() as other, ExitStack() as files:
         patch.setattr(server_module, "_pidfd", lambda _pid: lives)
@@ -122,7 +122,7 @@ def test_the_dead_hold_nothing_that_is_asked_for_after_their_death(place, monkey
     assert place.limits_w[0] == 200
 
 
-def test_what_the_dead_have_still_said_is_not_heard(place, monkeypatch):
+def test_what_the_dead_have_still_shown_is_not_received(place, monkeypatch):
     lives, dies = os.pipe()
     with place.client() as other, ExitStack() as files:
         with monkeypatch.context() as patch:

@@ -37,7 +37,9 @@ from tests.helpers.guard_service import (
 )
 from tests.helpers.processes import JOULEWISE, eventually, first_line
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can turn knobs for others")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can change settings for others"
+)
 USE = """
 from joulewise.simulate import client
 client.Gpu(0).step("mnist-small")
@@ -90,8 +92,8 @@ class TestAMember:
         said = told(gpus, code)
         assert "OutOfRangeError" in said
         assert "it allows 160 to 250 W" in said
-        assert "PermissionDeniedError: the service does not turn gpu0's SM clock" in said
-        assert f"user {MEMBER.pw_name}): refused: the service does not turn" in running.refusals
+        assert "PermissionDeniedError: the service does not change gpu0's SM clock" in said
+        assert f"user {MEMBER.pw_name}): refused: the service does not change" in running.refusals
 
     def test_has_everything_put_back_when_it_is_killed(self, gpus, running):  # noqa: ARG002
         with held(gpus) as process:
@@ -106,7 +108,7 @@ class TestAMember:
 
 
 class TestAStranger:
-    def test_is_told_which_group_to_join(self, gpus, running):  # noqa: ARG002
+    def test_is_reported_which_group_to_join(self, gpus, running):  # noqa: ARG002
         said = told(gpus, "print(refused(power_limit_w=200))", STRANGER)
         assert said.startswith("PermissionDeniedError")
         assert f"sudo usermod -aG {GROUP} {STRANGER.pw_name}" in said
@@ -154,7 +156,7 @@ def test_a_second_one_is_an_error(gpus, running, config):
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("joulewise: a service listens at")
+    assert done.stderr.startswith("joulewise: a service already listens at")
     assert running.process.poll() is None
     assert "200" in told(gpus, "print(control.lease('gpu0', power_limit_w=200).enforced)")
 
@@ -166,7 +168,7 @@ def test_the_configuration_is_read_again_and_a_bad_one_is_not_taken(gpus, runnin
     assert "it allows 160 to 205 W" in told(gpus, "print(refused(power_limit_w=210))")
     config.write_text("group = 3")
     running.process.send_signal(signal.SIGHUP)
-    eventually(lambda: "the configuration stays as it was" in running.log)
+    eventually(lambda: "the configuration is unchanged" in running.log)
     assert "it allows 160 to 205 W" in told(gpus, "print(refused(power_limit_w=210))")
 
 
@@ -189,7 +191,7 @@ def test_hundreds_that_come_at_once_all_find_it(gpus, running):
         running.process.send_signal(signal.SIGCONT)
 
 
-def test_one_who_is_turned_away_all_the_time_cannot_wipe_the_log(gpus, running):
+def test_one_who_is_changed_away_all_the_time_cannot_wipe_the_log(gpus, running):
     with held(gpus):
         leased = running.log
         for _ in range(300):
@@ -205,7 +207,7 @@ def test_one_who_is_turned_away_all_the_time_cannot_wipe_the_log(gpus, running):
     assert any(line.endswith("more of user root") for line in of_root)
 
 
-def test_what_is_hidden_from_its_own_programs_is_turned_for_others(gpus, tmp_path):
+def test_what_is_hidden_from_its_own_programs_is_changed_for_others(gpus, tmp_path):
     with guard({**gpus, "CUDA_VISIBLE_DEVICES": "1"}, tmp_path, "--group", GROUP):
         assert "200" in told(gpus, "print(control.lease('gpu0', power_limit_w=200).enforced)")
 
@@ -226,7 +228,7 @@ def test_the_capabilities_of_the_unit_are_enough(gpus, tmp_path, config):
         with client(gpus, USE, STRANGER) as other:
             assert first_line(other.stdout) == "used\n"
             said = told(gpus, "print(refused(power_limit_w=200))")
-            assert f"gpu0 is used by pid {other.pid} of {STRANGER.pw_name}" in said
+            assert f"gpu0 is used by pid {other.pid} of user {STRANGER.pw_name}" in said
         assert server.end() == 0
 
 
@@ -236,7 +238,7 @@ def test_without_a_file_the_devices_own_ranges_hold(gpus, tmp_path):
         assert "OutOfRangeError" in told(gpus, "print(refused(power_limit_w=301))")
 
 
-def test_who_has_neither_the_right_nor_a_service_is_told_what_gives_it(gpus):
+def test_who_has_neither_the_right_nor_a_service_is_reported_what_gives_it(gpus):
     version = f"python3.{sys.version_info.minor}"
     python = shutil.which(version, path="/usr/bin:/usr/local/bin")
     if python is None:
@@ -246,7 +248,7 @@ def test_who_has_neither_the_right_nor_a_service_is_told_what_gives_it(gpus):
     eventually(lambda: limits_w(gpus) == [290, 280])  # what another test has left goes back
     code = f"sys.executable = {python!r}; print(refused(power_limit_w=200))"
     said = told(environ, code)
-    assert said.startswith("PermissionDeniedError: gpu0's power limit cannot be turned")
+    assert said.startswith("PermissionDeniedError: gpu0's power limit cannot be changed")
     assert re.search(r"run `sudo -E /\S+( -m joulewise)? …`, or have an administrator set up", said)
     assert "guard --group NAME --unit" in said
     assert limits_w(gpus) == [290, 280]
@@ -267,7 +269,7 @@ def test_a_driver_that_hangs_for_one_gpu_keeps_no_other(tmp_path):
 class TestTheFinder:
     def finder(self, *found):
         self.now_s, self.looks = 0.0, iter(found)
-        return server.Finder(lambda: next(self.looks), lambda: self.now_s)
+        return server.DeviceFinder(lambda: next(self.looks), lambda: self.now_s)
 
     def test_a_driver_that_comes_later_is_found_after_a_while(self):
         first, later = Board("gpu0"), Board("gpu1")
@@ -277,7 +279,7 @@ class TestTheFinder:
         self.now_s = 5.0
         assert find() == by_uid(first, later)
 
-    def test_what_has_no_knob_is_none_of_its_business(self):
+    def test_what_has_no_setting_is_none_of_its_business(self):
         board = Board()
         board.knobs = {}
         assert self.finder(by_uid(board))() == {}
@@ -302,7 +304,7 @@ class TestTheGate:
         return LeaseHolder(1, uid, "python", 0.0)
 
     def gate(self, **settings):
-        return server.Gate(lambda: Config(GROUP, **settings))
+        return server.AccessControl(lambda: Config(GROUP, **settings))
 
     def test_root_and_members_come_in(self):
         self.gate().admit(self.holder(0), [])
@@ -343,14 +345,14 @@ def test_a_folder_for_the_socket_is_made_aloud_but_not_a_whole_path(tmp_path, gp
     assert not (tmp_path / "no").exists()
     socket = tmp_path / "new" / "guard.sock"
     with guard(gpus, tmp_path, "--group", GROUP, "--socket", str(socket)) as service_of_ours:
-        assert f"made {socket.parent}" in service_of_ours.log
+        assert f"created {socket.parent}" in service_of_ours.log
         assert socket.is_socket()
 
 
 def test_a_file_in_the_sockets_place_is_left_alone(tmp_path):
     path = tmp_path / "guard.sock"
     path.write_text("precious")
-    with pytest.raises(UsageError, match="no socket"):
+    with pytest.raises(UsageError, match="is not a socket"):
         server.serve(path, None, GROUP)
     assert path.read_text() == "precious"
 

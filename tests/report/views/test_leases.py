@@ -49,8 +49,8 @@ def test_one_that_hangs(tmp_path, listener):  # noqa: ARG001
     found = leases.leases(environ(tmp_path))
     told = leases.as_json(found)["service"]
     assert not told["answers"]
-    assert told["reason"] == "the guardian of the knobs does not answer"
-    assert "guard service: the guardian of the knobs does not answer\n    fix: " in shown(found)
+    assert told["reason"] == "the guardian of the settings does not answer"
+    assert "guard service: the guardian of the settings does not answer\n    fix: " in shown(found)
 
 
 def test_one_with_a_full_queue(tmp_path, listener):
@@ -78,7 +78,7 @@ def test_one_of_another_group(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Client, "of_the_service", connect)
     found = leases.leases(environ(tmp_path))
-    assert "in which you are not" in leases.as_json(found)["service"]["reason"]
+    assert "and you are not in it" in leases.as_json(found)["service"]["reason"]
     assert "    fix: run `sudo usermod -aG " in shown(found)
 
 

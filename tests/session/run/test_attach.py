@@ -65,7 +65,7 @@ def test_interrupted_it_shows_the_result_and_leaves_the_job_alone(number, tmp_pa
         _, said = measuring.communicate(timeout=DEADLINE_S)
         assert measuring.returncode == 0
         assert "total" in said
-        assert "measuring was ended, the process goes on" in said
+        assert "measuring was stopped; the process goes on" in said
         assert json.loads((folder / "run.json").read_text())["state"] == "stopped"
         assert not gone(process.pid)
 
@@ -85,7 +85,7 @@ def test_killed_it_leaves_the_job_alone(tmp_path):
         eventually(lambda: gone(told["recorder"]["pid"]))
         told = json.loads((folder / "run.json").read_text())
         assert told["state"] == "stopped"
-        assert "joulewise was killed, the process goes on" in told["notes"][-1]["message"]
+        assert "joulewise was killed; the process goes on" in told["notes"][-1]["message"]
         assert not gone(process.pid)
 
 
@@ -93,12 +93,12 @@ def test_killed_it_leaves_the_job_alone(tmp_path):
     ("options", "message"),
     [
         (["--pid", str(2**22 + 1)], "no process"),
-        (["--pid", str(os.getpid()), "--", "true"], "both"),
-        (["--pid", str(os.getpid()), "--budget", "1kWh:stop"], "not stopped"),
+        (["--pid", str(os.getpid()), "--", "true"], "cannot be combined"),
+        (["--pid", str(os.getpid()), "--budget", "1kWh:stop"], "does not stop a process"),
         (["--pid", "0"], "0"),
     ],
 )
-def test_what_cannot_be_meant(options, message, tmp_path):
+def test_what_cannot_be_intended(options, message, tmp_path):
     done = run(tmp_path, *options)
     assert done.returncode == 2
     assert message in done.stderr.splitlines()[0]

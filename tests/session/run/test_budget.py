@@ -97,7 +97,7 @@ def test_time_holds_without_a_recorder(tmp_path):
         )
 
 
-def test_live_figures_and_the_outlook_lie_in_the_run(tmp_path):
+def test_live_figures_and_the_forecast_lie_in_the_run(tmp_path):
     command = [*JOULEWISE, "sim", "--gpu", "v100", "--", *JOULEWISE, "--store", tmp_path, "run",
                "--gco2-per-kwh", "400", "--", sys.executable, "-c", TRAIN]  # fmt: skip
     with subprocess.Popen(
@@ -126,7 +126,7 @@ def test_live_figures_and_the_outlook_lie_in_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("budget", ["2 parsecs", "500gCO2", "0kWh"])
-def test_what_cannot_be_meant_starts_nothing(tmp_path, budget):
+def test_what_cannot_be_intended_starts_nothing(tmp_path, budget):
     done = run(tmp_path, "--budget", budget, *python("print('started')"))
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 2

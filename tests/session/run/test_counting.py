@@ -73,7 +73,7 @@ def shown(tmp_path, *simulated, program="import time; time.sleep(0.3)"):
         ("--workload", "resnet50"),  # it does not count
     ],
 )
-def test_a_simulated_gpu_says_so_whatever_became_of_it(tmp_path, how):
+def test_a_simulated_gpu_shows_so_whatever_became_of_it(tmp_path, how):
     opening, result, headline = shown(tmp_path, *how)
     assert result["simulated"] == ["gpu0"]
     assert "simulated" in opening

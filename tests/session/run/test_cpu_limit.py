@@ -50,4 +50,6 @@ def test_no_package_that_takes_one(monkeypatch, tmp_path):
         check=False,
     )
     assert ran.returncode == 125
-    assert ran.stderr.startswith("joulewise: no CPU package takes a power limit here\n")
+    assert ran.stderr.startswith(
+        "joulewise: no CPU package here has a power limit that can be set\n"
+    )

@@ -48,7 +48,7 @@ def test_input_and_output_are_the_commands_byte_for_byte(tmp_path):
     assert done.stdout == everything[::-1]
 
 
-def test_what_the_command_says_stands_between_our_lines(tmp_path):
+def test_what_the_command_shows_stands_between_our_lines(tmp_path):
     done = run(tmp_path, *python("print('oh', file=sys.stderr)"))
     first, second, *rest = done.stderr.splitlines()
     assert first.startswith("joulewise: ")
@@ -227,7 +227,7 @@ def test_what_timeout_sends_reaches_the_command_once(options, tmp_path):
     assert manifest(tmp_path)["exit_code"] == 7
 
 
-def test_a_command_that_ends_its_group_is_not_told_again(tmp_path):
+def test_a_command_that_ends_its_group_is_not_reported_again(tmp_path):
     code = """
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 os.killpg(os.getpgrp(), signal.SIGTERM)

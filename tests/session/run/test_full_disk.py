@@ -38,9 +38,9 @@ def fill(folder):
 def ended_recording(store, exit_code, before_end):
     recording = Recording(store, Request(), os.environ)
     start_ns = time.monotonic_ns()
-    recording.started(replace(COMMAND, start_ns=start_ns))
+    recording.command_started(replace(COMMAND, start_ns=start_ns))
     before_end()
-    recording.ended(COMMAND.pid, start_ns + 10**8, exit_code)
+    recording.command_ended(COMMAND.pid, start_ns + 10**8, exit_code)
     recording.stop(stopped=False)
     return recording
 
@@ -76,7 +76,7 @@ def test_room_that_others_take_at_once_is_not_missed(small_disk, monkeypatch):
     assert (run, status(manifest), manifest.exit_code) == (recording.run, "complete", 3)
 
 
-def test_a_manifest_that_was_not_stored_still_says_how_the_run_ended(tmp_path, monkeypatch):
+def test_a_manifest_that_was_not_stored_still_shows_how_the_run_ended(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -127,8 +127,8 @@ def test_two_commands_of_one_process_id_end_one_by_one(tmp_path):
     recording = Recording(tmp_path, Request(), os.environ)
     now_ns = time.monotonic_ns()
     for start_ns, code in ((now_ns, 4), (now_ns + 2 * 10**7, 0)):
-        recording.started(replace(COMMAND, start_ns=start_ns))
-        recording.ended(COMMAND.pid, start_ns + 10**7, code)
+        recording.command_started(replace(COMMAND, start_ns=start_ns))
+        recording.command_ended(COMMAND.pid, start_ns + 10**7, code)
     recording.stop(stopped=False)
     told = read_manifest(recording.run)
     assert [each.exit_code for each in told.commands] == [4, 0]

@@ -51,7 +51,7 @@ def test_the_second_joins_and_the_last_one_shows_the_result(tmp_path):
         assert first.recorder_pid == second.recorder_pid
         _, said = first.process.communicate("", timeout=DEADLINE_S)
         assert first.process.returncode == 0
-        assert "together with another command" in said
+        assert "together with that of another command" in said
         assert "total" not in said
         assert not gone(first.recorder_pid)
         _, said = second.process.communicate("", timeout=DEADLINE_S)
@@ -63,7 +63,7 @@ def test_the_second_joins_and_the_last_one_shows_the_result(tmp_path):
         assert all(c["end_ns"] for c in told["commands"])
 
 
-def test_who_joins_is_told_which_options_are_the_firsts(tmp_path):
+def test_who_joins_is_reported_which_options_are_the_firsts(tmp_path):
     both = ["--group", "g", "--tag", "same"]
     with (
         running(tmp_path, *both, "--name", "one") as first,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from joulewise.session.sight import Sight
+from joulewise.session.gpu_visibility import GpuVisibility
 from tests.helpers.measured_runs import environment, manifest, runs
 from tests.helpers.processes import DEADLINE_S, JOULEWISE
 
@@ -107,7 +107,7 @@ def test_who_hides_all_gpus_misses_none(tmp_path):
     (tmp_path / "nvidia1").touch()
     environ = {"JOULEWISE_DEV": str(tmp_path)}
     none = {"JOULEWISE_DEV": str(tmp_path / "none")}
-    assert Sight.of({**environ, "CUDA_VISIBLE_DEVICES": ""}).missing(none) == ()
-    (missing,) = Sight.of(environ).missing(none)
+    assert GpuVisibility.of({**environ, "CUDA_VISIBLE_DEVICES": ""}).missing(none) == ()
+    (missing,) = GpuVisibility.of(environ).missing(none)
     assert missing.info.key == "nvidia1"
-    assert Sight.of(environ).missing(environ) == ()
+    assert GpuVisibility.of(environ).missing(environ) == ()

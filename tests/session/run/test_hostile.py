@@ -134,7 +134,7 @@ def test_a_driver_that_hangs_is_missing_and_the_command_starts(tmp_path, boards,
         assert told["energy_j"]["gpu0"]["value"] > 0
 
 
-def test_a_driver_that_hangs_in_its_samples_is_measured_and_said_so(tmp_path):
+def test_a_driver_that_hangs_in_its_samples_is_measured_and_shown_so(tmp_path):
     sim = [*JOULEWISE, "sim", "--gpu", "v100", "--fault", "gpu0:slow=600s,call=GetSamples", "--"]
     result = tmp_path / "r.json"
     program = (
@@ -179,7 +179,7 @@ def test_a_fault_in_our_report_leaves_the_command_its_exit_status(tmp_path):
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
-def test_a_clock_set_back_changes_nothing_but_is_told(tmp_path):
+def test_a_clock_set_back_changes_nothing_but_is_reported(tmp_path):
     """Only our own processes see the false clock; what they measure by cannot be set."""
     library, offset_s = tmp_path / "wall_clock.so", tmp_path / "offset_s"
     subprocess.run(
@@ -215,7 +215,7 @@ def test_elsewhere_plain_handlers_pass_signals_on(tmp_path):
         session.process.terminate()
         output, said = session.process.communicate(timeout=DEADLINE_S)
         assert (session.process.returncode, output) == (7, "got 15\n")
-        assert "only Linux" in said.splitlines()[0]
+        assert "not on Linux" in said.splitlines()[0]
         assert "total" in said
         assert session.manifest()["state"] == "complete"
 

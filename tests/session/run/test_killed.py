@@ -52,10 +52,10 @@ def test_killing_joulewise_ends_the_command_and_all_that_it_started(code, tmp_pa
         result = json.loads((session.run / "result.json").read_text())
         assert result["state"] == "stopped"
         (why,) = [w["message"] for w in result["warnings"] if w["code"] == "stopped"]
-        assert why == "joulewise was killed, and the command with it (exit 137)"
+        assert why == "joulewise was killed, and the command with it (exit status 137)"
 
 
-def test_killing_the_recorder_touches_nothing_and_joulewise_tells_what_there_is(tmp_path):
+def test_killing_the_recorder_touches_nothing_and_joulewise_reports_what_there_is(tmp_path):
     with running(tmp_path) as session:
         eventually(lambda: rows(session.run) > 0)
         session.kill(session.recorder_pid)
@@ -72,7 +72,7 @@ def test_killing_the_recorder_touches_nothing_and_joulewise_tells_what_there_is(
         assert [w["code"] for w in warnings].count("recorder_ended") == 1
 
 
-def test_killing_all_three_leaves_a_run_that_says_so(tmp_path):
+def test_killing_all_three_leaves_a_run_that_shows_so(tmp_path):
     with running(tmp_path) as session:
         eventually(lambda: rows(session.run) > 0)
         for pid in (session.recorder_pid, session.process.pid, session.command_pid):

@@ -13,7 +13,7 @@ from tests.helpers.measured_runs import manifest, run
 from tests.helpers.processes import eventually, gone, python
 
 
-def test_time_used_up_is_said_once_and_nothing_is_stopped(tmp_path):
+def test_time_used_up_is_shown_once_and_nothing_is_stopped(tmp_path):
     done = run(tmp_path, "--budget", "0.3s", *python("time.sleep(1.5); sys.exit(4)"))
     assert done.returncode == 4
     said = [line for line in done.stderr.splitlines() if line.startswith("joulewise: the budget")]
@@ -72,29 +72,29 @@ def test_what_does_not_end_within_the_grace_is_killed(sent, monkeypatch):
     said = []
     budgets = [parse_budget("2s:stop")]
     limits = BudgetEnforcer(budgets, Command(), 0, Line(), said.append, token="t", grace_s=10)
-    assert limits.look() == 2
+    assert limits.check() == 2
     now_ns = 2_500_000_000
-    assert limits.look() == 10
+    assert limits.check() == 10
     assert sent == [signal.SIGTERM]
     now_ns = 12_400_000_000
-    assert limits.look() == pytest.approx(0.1)
+    assert limits.check() == pytest.approx(0.1)
     assert sent == [signal.SIGTERM]
     now_ns = 12_500_000_000
-    assert limits.look() is None
+    assert limits.check() is None
     assert sent == [signal.SIGTERM, signal.SIGKILL]
-    limits.look()
+    limits.check()
     assert len(sent) == 2
-    assert said[-1] == "did not end within 10 s, and was killed: python (4712)"
+    assert said[-1] == "killed, as it had not ended within 10 s: python (4712)"
 
 
-def test_the_recorder_and_we_may_find_the_same_which_is_said_once(sent):
+def test_the_recorder_and_we_may_find_the_same_which_is_shown_once(sent):
     said = []
     limits = BudgetEnforcer([], Command(), 0, Line(), said.append, token="t")
     event = {
         "kind": "budget", "budget": "1J", "state": "exceeded", "stop": True, "message": "used up",
     }  # fmt: skip
-    limits.hear(event)
-    limits.hear(event)
-    limits.hear({"kind": "something newer"})
+    limits.on_message(event)
+    limits.on_message(event)
+    limits.on_message({"kind": "something newer"})
     assert said == ["used up"]
     assert sent == [signal.SIGTERM]

@@ -44,7 +44,7 @@ def test_the_result_is_computed(odd_store):
     assert told["energy_j"]["total"]["value"] > 0
 
 
-def test_what_was_run_and_where_is_kept_byte_for_byte(odd_store):
+def test_what_was_run_and_where_is_stored_byte_for_byte(odd_store):
     folder, environ = odd_store
     done = joulewise(folder, environ, "ls", "--json", "-")
     (listed,) = json.loads(done.stdout)["runs"]

@@ -19,11 +19,16 @@ from tests.helpers.processes import python
         (["--budget", "2kmh", "--", "true"], 2, "2kmh", "2kWh"),
         (["--budget", "5gCO2", "--", "true"], 2, "5gCO2", "--gco2-per-kwh"),
         (["--json", "-", "--", "true"], 2, "stdout", "file"),
-        (["--json", "/no/such/folder/r.json", "--", "true"], 2, "/no/such", "folder"),
+        (
+            ["--json", "/no/such/folder/r.json", "--", "true"],
+            2,
+            "/no/such",
+            "a file that you can write to",
+        ),
         (["--json", "/tmp", "--", "true"], 2, "cannot write /tmp", "file"),
-        (["--name", "last", "--", "true"], 2, "last", "otherwise"),
-        (["--name", "", "--", "true"], 2, "name that is empty", "leave it out"),
-        (["--tag", " ", "--", "true"], 2, "tag that is empty", "leave it out"),
+        (["--name", "last", "--", "true"], 2, "last", "another name"),
+        (["--name", "", "--", "true"], 2, "the name is empty", "leave it out"),
+        (["--tag", " ", "--", "true"], 2, "a tag is empty", "leave it out"),
         (["--rate", "fast", "--", "true"], 2, "'fast' is not a number", "--help"),
         (["--epochs", "1.5", "--", "true"], 2, "'1.5' is not a whole number", "--help"),
         (["--rate", "0", "--", "true"], 2, "0", "--help"),
@@ -78,8 +83,8 @@ def test_on_a_system_that_lacks_what_it_takes():
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "joulewise: run does not work on this system",
-        "  use Linux or macOS; on Windows, WSL",
+        "joulewise: `run` does not work on this system",
+        "  use Linux, macOS, or WSL on Windows",
     ]
 
 

@@ -47,7 +47,7 @@ def v100(tmp_path_factory):
     return details(tmp_path_factory.mktemp("v100"), "v100")
 
 
-def test_all_that_the_driver_tells_is_in_the_result(v100):
+def test_all_that_the_driver_reports_is_in_the_result(v100):
     run = v100["sensors"]["gpu0"]["run"]
     for name in READ:
         assert run[name]["min"] <= run[name]["mean"] <= run[name]["max"], name

@@ -74,7 +74,7 @@ def test_the_limit_holds_while_the_command_runs_and_is_as_before_after(sim):
     assert " · gpu0, gpu1 at 170 W\n" in ran.stderr
 
 
-def test_what_is_set_is_said_once_for_gpus_alike_and_nothing_when_it_went_back(sim):
+def test_what_is_set_is_shown_once_for_gpus_alike_and_nothing_when_it_went_back(sim):
     ran = sim(
         "nvidia-smi -i 1 -pl 250 >/dev/null; "
         "joulewise run --power-limit 170 --sm-clock 1200 -- true; "
@@ -89,7 +89,7 @@ def test_what_is_set_is_said_once_for_gpus_alike_and_nothing_when_it_went_back(s
     ]
 
 
-def test_many_gpus_alike_are_said_in_short(sim):
+def test_many_gpus_alike_are_shown_in_short(sim):
     ran = sim(
         "nvidia-smi -pl 250 >/dev/null; joulewise run --power-limit 170 --sm-clock 1201 -- true",
         gpu="v100x4",
@@ -97,7 +97,7 @@ def test_many_gpus_alike_are_said_in_short(sim):
     said = [line for line in ran.stderr.splitlines() if line.startswith("joulewise: gpu")]
     assert said == [
         "joulewise: gpu0-gpu3: power limit 250 -> 170 W, SM clock locked at 1200 MHz for this run",
-        "joulewise: gpu0-gpu3: SM clock goes to 1200 MHz, the nearest to 1201 there is",
+        "joulewise: gpu0-gpu3: SM clock set to 1200 MHz, the nearest supported to 1201",
     ]
 
 
@@ -140,19 +140,19 @@ def test_a_clock_is_recorded_though_the_driver_does_not_tell_it(sim):
             "--power-limit 20%",
             (
                 "gpu0's power limit cannot be 60 W (20 % of its default 300 W)\n"
-                "  it takes 150 to 300 W, or 50 to 100 %\n"
+                "  give 150 to 300 W, or 50 to 100 %\n"
             ),
             2,
         ),
-        ("--power-limit much", "'much' is no power limit\n", 2),
+        ("--power-limit much", "'much' is not a power limit\n", 2),
         ("--power-limit 170 --gpu 7", "there is no gpu7\n", 2),
-        ("--power-limit 170 --gpu a", "'a' names no GPUs\n", 2),
+        ("--power-limit 170 --gpu a", "'a' is not a list of GPUs\n", 2),
         (
             "--gpu 0",
-            "--gpu without a setting\n  add --power-limit or a clock, or leave it out\n",
+            "--gpu needs a setting\n  add --power-limit or a clock, or leave out --gpu\n",
             2,
         ),
-        ("--force", "--force without a setting\n", 2),
+        ("--force", "--force needs a setting\n", 2),
         ("--mem-clock 877", "gpu0's ", 125),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_limit_that_one_gpu_refuses_stays_on_none(sim):
     assert ran.returncode == 0
 
 
-def test_what_someone_else_has_set_stays_is_told_and_marks_the_run(sim):
+def test_what_someone_else_has_set_stays_is_reported_and_marks_the_run(sim):
     (sim.folder / "change.py").write_text(CHANGES)
     ran = sim(f"joulewise run --power-limit 170 -- {PYTHON} change.py; echo $?; bash limits")
     assert ran.stdout.splitlines() == ["0", "180 260"]
@@ -190,7 +190,7 @@ def test_the_commands_status_stays_and_its_end_by_a_signal_changes_nothing(sim):
     assert ran.stdout.splitlines() == ["7", "250 260", "137", "250 260"]
 
 
-def test_a_limit_that_does_not_go_back_is_told_and_is_our_failure(sim):
+def test_a_limit_that_does_not_go_back_is_reported_and_is_our_failure(sim):
     (sim.folder / "wait").write_text(
         "until ! nvidia-smi -i 0 -L >/dev/null 2>&1; do sleep 0.1; done"
     )
@@ -211,14 +211,14 @@ joulewise ls; bash limits
 """
 
 
-UNGUARDED = ": the settings may not hold to the end of the run\n"
+UNGUARDED = ": the settings may not hold until the run ends\n"
 
 
-def test_a_killed_guardian_is_said_at_once_and_marks_the_run(sim):
+def test_a_killed_guardian_is_shown_at_once_and_marks_the_run(sim):
     (sim.folder / "kills").write_text(f'joulewise() {{ {PYTHON} -m joulewise "$@"; }}; {KILLS}')
     ran = sim("joulewise run --power-limit 170 --json told.json -- bash kills; echo $?")
     assert ran.stdout.splitlines()[-2:] == ["250 260", "0"]
-    assert f"\njoulewise: the guardian of the knobs was ended{UNGUARDED}" in ran.stderr
+    assert f"\njoulewise: the guardian of the settings was ended{UNGUARDED}" in ran.stderr
     assert " is still running, but its guardian was killed\n" in ran.stderr
     told = json.loads((sim.folder / "told.json").read_text())
     assert "settings_unguarded" in {each["code"] for each in told["warnings"]}
@@ -228,7 +228,7 @@ SAID_SO = "until grep -E 'guard service (ended|was killed)' said; do sleep 0.05;
 # In a job, root asks the service, too.
 BY_SERVICE = f"""
 {PYTHON} -m joulewise guard --group root --socket guard.sock 2>guard.log & guard=$!
-until grep -q "listens at" guard.log; do
+until grep -q "listening at" guard.log; do
   kill -0 $guard || {{ cat guard.log >&2; exit 1; }}  # a guard that was refused never listens
   sleep 0.05
 done
@@ -264,11 +264,12 @@ def test_the_service_is_named_where_it_sets_the_limit(sim):
 
 
 @as_root
-def test_a_service_that_ends_says_what_it_put_back_and_the_command_goes_on(sim):
+def test_a_service_that_ends_shows_what_it_put_back_and_the_command_goes_on(sim):
     ends = "kill $guard; timeout 60 bash said_so; bash limits"
     shown, said, codes = by_service(sim, ends)
     back = "gpu1's power limit back to 260 W, gpu0's power limit back to 250 W"
-    line = f"joulewise: the guard service ended and put {back}; the command goes on without it"
+    line = f"joulewise: the guard service ended and put {back}; "
+    line += "the command goes on without these settings"
     assert shown == [line, "250 260", "0", "250 260"]
     assert "joulewise restore" not in said
     assert "settings_unguarded" in codes
@@ -285,5 +286,5 @@ def test_a_killed_service_is_named(sim):
 def test_settings_know_whether_there_are_any():
     assert Settings().is_nothing
     assert not Settings(power_limit="70%").is_nothing
-    with pytest.raises(UsageError, match="no power limit"):
+    with pytest.raises(UsageError, match="not a power limit"):
         Settings(power_limit="-5")

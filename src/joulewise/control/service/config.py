@@ -1,4 +1,7 @@
-"""What the service allows, and whom: a TOML file, or one group and the devices' own ranges."""
+"""The service's configuration: who may connect, and which settings they may change.
+
+It is a TOML file, or one group and the whole range of each device.
+"""
 
 from __future__ import annotations
 
@@ -21,139 +24,140 @@ else:
     import tomli as tomllib
 
 _HINT: Final = (
-    'such as: group = "gpu-users" clients = 64 force = false '
+    'for example: group = "gpu-users" clients = 64 force = false '
     '[[allow]] devices = ["gpu*"] power_limit_w = [150, 250]'
 )
-_CLIENTS: Final = 64
-_CLIENTS_PER_USER: Final = 16
-_MOST_CLIENTS: Final = 4096
+# Chosen: more ranks than a node has GPUs. Doubled, the service may use twice as many descriptors.
+_DEFAULT_CLIENTS: Final = 64
+_DEFAULT_CLIENTS_PER_USER: Final = 16
+_MAX_CLIENTS: Final = 4096
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """Ranges of knobs, for devices whose key, uid or name is like one of these."""
+    """Allowed ranges, for devices whose key, uid or name matches one of these patterns."""
 
     devices: tuple[str, ...]
     ranges: Mapping[Knob, tuple[float, float]]
 
-    def is_about(self, device: DeviceInfo) -> bool:
+    def matches(self, device: DeviceInfo) -> bool:
         names = (device.key, device.uid, device.name)
         return any(fnmatchcase(name, like) for name in names for like in self.devices)
 
 
 @dataclass(frozen=True)
 class Config:
-    """Who may connect, and what they may turn; everything where ``allowed`` is None."""
+    """Who may connect, and what they may change; everything where ``allowed`` is None."""
 
     group: str
-    clients: int = _CLIENTS
-    clients_per_user: int = _CLIENTS_PER_USER
+    clients: int = _DEFAULT_CLIENTS
+    clients_per_user: int = _DEFAULT_CLIENTS_PER_USER
     force: bool = True
     allowed: tuple[Allowed, ...] | None = None
 
     def check(self, device: DeviceInfo, knob: Knob, value: float) -> None:
         if self.allowed is None:
             return
-        about = [each for each in self.allowed if knob in each.ranges and each.is_about(device)]
-        if not about:
+        matching = [rule for rule in self.allowed if knob in rule.ranges and rule.matches(device)]
+        if not matching:
             raise PermissionDeniedError(
-                f"the service does not turn {device.key}'s {knob.label}",
+                f"the service does not change {device.key}'s {knob.label}",
                 "ask its administrator to list it in /etc/joulewise/guard.toml, or its --config",
             )
-        ranges = [each.ranges[knob] for each in about]
+        ranges = [rule.ranges[knob] for rule in matching]
         if not any(low <= value <= high for low, high in ranges):
-            told = " or ".join(f"{low:g} to {high:g} {knob.unit}" for low, high in ranges)
+            table = " or ".join(f"{low:g} to {high:g} {knob.unit}" for low, high in ranges)
             raise OutOfRangeError(
-                f"the service does not turn {device.key}'s {knob.label} to {value:g} {knob.unit}",
-                f"it allows {told}",
+                f"the service does not set {device.key}'s {knob.label} to {value:g} {knob.unit}",
+                f"it allows {table}",
             )
 
 
 def read_config(path: Path | None, group: str | None) -> Config:
-    """The file's, or what holds without one; ``group`` goes before the file's."""
+    """The configuration in the file, or the default; ``group`` replaces that of the file."""
     if path is None:
         if group is None:
             raise UsageError("nobody is allowed to connect", "name a group: --group GROUP")
-        return Config(_group(group, "--group"))
+        return Config(_check_group(group, "--group"))
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "give --config a file") from None
     except ValueError as error:  # of TOML, and of UTF-8
-        raise UsageError(f"{path} is no TOML: {error}", _HINT) from None
-    return _File(path).config(told, group)
+        raise UsageError(f"{path} is not valid TOML: {error}", _HINT) from None
+    return _ConfigReader(path).config(table, group)
 
 
-class _File:
-    """Reads tables of one file; whatever is wrong is said with its name and the key."""
+class _ConfigReader:
+    """Reads the tables of one file; errors name the file and the key."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def config(self, told: Mapping[str, Any], group: str | None) -> Config:
-        self._check_keys("", told, {"group", "clients", "clients_per_user", "force", "allow"})
-        named = group if group is not None else told.get("group")
+    def config(self, table: Mapping[str, Any], group: str | None) -> Config:
+        self._check_keys("", table, {"group", "clients", "clients_per_user", "force", "allow"})
+        named = group if group is not None else table.get("group")
         if not isinstance(named, str):
-            raise self._wrong("group", "names a group, as text (or --group does)")
-        allow = told.get("allow", [])
+            raise self._error("group", "must be the name of a group (or give --group)")
+        allow = table.get("allow", [])
         if not isinstance(allow, list) or not all(isinstance(each, dict) for each in allow):
-            raise self._wrong("allow", "is a list of tables: [[allow]]")
-        if not isinstance(told.get("force", False), bool):
-            raise self._wrong("force", "is true or false")
+            raise self._error("allow", "must be a list of tables: [[allow]]")
+        if not isinstance(table.get("force", False), bool):
+            raise self._error("force", "must be true or false")
         return Config(
-            group=_group(named, "--group" if group is not None else f"{self._path}: group"),
-            clients=self._count(told, "clients", _CLIENTS),
-            clients_per_user=self._count(told, "clients_per_user", _CLIENTS_PER_USER),
-            force=told.get("force", False),
+            group=_check_group(named, "--group" if group is not None else f"{self._path}: group"),
+            clients=self._count(table, "clients", _DEFAULT_CLIENTS),
+            clients_per_user=self._count(table, "clients_per_user", _DEFAULT_CLIENTS_PER_USER),
+            force=table.get("force", False),
             allowed=tuple(self._allowed(f"allow[{n}]", each) for n, each in enumerate(allow)),
         )
 
-    def _allowed(self, where: str, told: Mapping[str, Any]) -> Allowed:
-        self._check_keys(f"{where}.", told, {"devices", *(knob.value for knob in Knob)})
-        devices = told.get("devices", [])
-        if not _are_words(devices):
-            raise self._wrong(f"{where}.devices", 'lists devices, such as ["gpu0", "GPU-*"]')
+    def _allowed(self, key: str, table: Mapping[str, Any]) -> Allowed:
+        self._check_keys(f"{key}.", table, {"devices", *(knob.value for knob in Knob)})
+        devices = table.get("devices", [])
+        if not _is_list_of_names(devices):
+            raise self._error(f"{key}.devices", 'must be a list such as ["gpu0", "GPU-*"]')
         ranges = {
-            knob: self._range(f"{where}.{knob.value}", told[knob.value])
+            knob: self._range(f"{key}.{knob.value}", table[knob.value])
             for knob in Knob
-            if knob.value in told
+            if knob.value in table
         }
         if not ranges:
-            raise self._wrong(where, "allows no knob: add one, such as power_limit_w = [150, 250]")
+            raise self._error(key, "allows nothing: add a range, as in power_limit_w = [150, 250]")
         return Allowed(tuple(devices), ranges)
 
-    def _range(self, where: str, told: Any) -> tuple[float, float]:
-        if not isinstance(told, list) or len(told) != 2 or not all(map(_is_number, told)):
-            raise self._wrong(where, "is a range of two numbers: [lowest, highest]")
-        low, high = told
+    def _range(self, key: str, table: Any) -> tuple[float, float]:
+        if not isinstance(table, list) or len(table) != 2 or not all(map(_is_number, table)):
+            raise self._error(key, "must be a range of two numbers: [lowest, highest]")
+        low, high = table
         if not 0 < low <= high:
-            raise self._wrong(where, f"goes from {low:g} to {high:g}, which is no range")
+            raise self._error(key, f"must go from low to high, not from {low:g} to {high:g}")
         return float(low), float(high)
 
-    def _count(self, told: Mapping[str, Any], key: str, default: int) -> int:
-        value = told.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST_CLIENTS:
-            raise self._wrong(key, f"is a whole number from 1 to {_MOST_CLIENTS}")
+    def _count(self, table: Mapping[str, Any], key: str, default: int) -> int:
+        value = table.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MAX_CLIENTS:
+            raise self._error(key, f"must be a whole number from 1 to {_MAX_CLIENTS}")
         return value
 
-    def _check_keys(self, where: str, told: Mapping[str, Any], known: set[str]) -> None:
-        for key in told:
+    def _check_keys(self, prefix: str, table: Mapping[str, Any], known: set[str]) -> None:
+        for key in table:
             if key not in known:
-                raise self._wrong(
-                    f"{where}{key}", f"is unknown; there are {', '.join(sorted(known))}"
+                raise self._error(
+                    f"{prefix}{key}", f"is unknown; known are {', '.join(sorted(known))}"
                 )
 
-    def _wrong(self, key: str, what: str) -> UsageError:
+    def _error(self, key: str, what: str) -> UsageError:
         return UsageError(f"{self._path}: {key} {what}", _HINT)
 
 
-def _group(name: str, where: str) -> str:
+def _check_group(name: str, key: str) -> str:
     try:
         return grp.getgrnam(name).gr_name
     except (KeyError, ValueError):
         raise UsageError(
-            f"{where}: there is no group {name!r} here",
-            f"make it: `sudo groupadd --system {shlex.quote(name)}`",
+            f"{key}: there is no group {name!r} here",
+            f"create it: `sudo groupadd --system {shlex.quote(name)}`",
         ) from None
 
 
@@ -161,9 +165,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _are_words(value: Any) -> bool:
+def _is_list_of_names(value: Any) -> bool:
     return (
         isinstance(value, list)
         and len(value) > 0
-        and all(isinstance(each, str) and each for each in value)
+        and all(isinstance(name, str) and name for name in value)
     )

@@ -1,7 +1,4 @@
-"""The guardian as a service of the machine: root turns knobs for a group of users.
-
-The service's unit for systemd, with the path of this installation.
-"""
+"""The guard service: a guardian that runs as root and changes settings for a group of users."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from joulewise.control.deadline_device import every_device
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import LeaseHolder
 from joulewise.control.messages import REFUSED, open_log, user
-from joulewise.control.permissions import no_other_owners
+from joulewise.control.permissions import refuse_other_owners
 from joulewise.control.restore import recover
 from joulewise.control.server import GuardianServer
 from joulewise.control.service.config import Config, read_config
@@ -36,71 +33,78 @@ from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError,
 from joulewise.process.installation import program
 from joulewise.process.state_dir import state_folder
 
-_AGAIN_S: Final = 5.0  # since devices were last looked for
-_PATIENCE_S: Final = 10.0
-_BACKLOG: Final = 4096  # all ranks of a job start at once
-_LATER: Final = "try again later"
-_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
+# Chosen: how often devices are searched again where an unknown one is requested; how long the
+# service tries to restore at its end, within systemd's 90 s; and connections that wait to be
+# accepted, as all ranks of a job start at once. Doubled, each takes twice as long or as many.
+_REDISCOVERY_S: Final = 5.0
+_RESTORE_S: Final = 10.0
+_MAX_QUEUE: Final = 4096
+_RETRY_HINT: Final = "try again later"
+_END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(socket_path: Path, config_path: Path | None, group: str | None) -> None:
-    """Until SIGTERM or SIGINT, and then until everything is put back."""
+    """Serve until SIGTERM or SIGINT, then until all settings are restored.
+
+    Raises where this is not root, the configuration is wrong, or no device has a setting.
+    """
     if os.geteuid() != 0:
         raise PermissionDeniedError(
-            "only root may turn knobs for others", f"start it as root: `sudo {program()} guard …`"
+            "only root can change settings for others",
+            f"start it as root: `sudo {program()} guard …`",
         )
-    gate = Gate(lambda: read_config(config_path, group))
+    access = AccessControl(lambda: read_config(config_path, group))
     state = state_folder(os.environ)
-    log = _said_aloud(open_log(state, "guard"))
-    with _signals() as signals, _listening(socket_path, gate.config.group, log) as listener:
-        find = Finder()
+    log = _also_to_stderr(open_log(state, "guard"))
+    with _signal_socket() as signals, _listening(socket_path, access.config.group, log) as listener:
+        find = DeviceFinder()
         devices = find()
         if not devices:
-            raise DeviceError("no device here has a knob to turn", "see `joulewise doctor`")
+            raise DeviceError("no device here has a setting to change", "run `joulewise doctor`")
         recover(state, lambda: devices, log)
         guardian = Guardian(
             state,
             devices.values(),
             log,
-            rules=[gate.check],
-            courtesies=[gate.check_strangers],
+            rules=[access.check],
+            overridable_rules=[access.check_other_users],
             find=find,
         )
-        refused = _said_aloud(open_log(state, "guard", REFUSED))
-        server = GuardianServer(guardian, listener, admit=gate.admit, log=refused)
-        log(f"listens at {socket_path} for group {gate.config.group}")
+        log_refusal = _also_to_stderr(open_log(state, "guard", REFUSED))
+        server = GuardianServer(guardian, listener, admit=access.admit, log=log_refusal)
+        log(f"listening at {socket_path} for group {access.config.group}")
         _tell_systemd("READY=1")
-        ends = False
+        is_ending = False
 
-        def hear() -> None:
-            nonlocal ends
+        def on_signal() -> None:
+            nonlocal is_ending
             for number in signals.recv(64):
-                ends = ends or number in _ENDS
+                is_ending = is_ending or number in _END_SIGNALS
                 if number == signal.SIGHUP:
-                    gate.read_again(log)
-                    with suppress(OSError):  # who has removed the socket has to start us again
-                        _give(socket_path, gate.config.group)
+                    access.reload(log)
+                    with suppress(OSError):  # if the socket was removed, the service must restart
+                        _set_group(socket_path, access.config.group)
 
-        server.watch(signals, hear)
-        server.serve(lambda: ends)
+        server.add_listener(signals, on_signal)
+        server.serve(lambda: is_ending)
         _tell_systemd("STOPPING=1")
         server.close()
-        _end(guardian, log)
+        _close(guardian, log)
 
 
-class Gate:
-    """Who may come in and what they may ask for, as the configuration has it at the moment."""
+class AccessControl:
+    """Who may connect and what they may change, by the configuration as it is now."""
 
     def __init__(self, read: Callable[[], Config]) -> None:
         self._read = read
         self.config = read()
 
-    def read_again(self, log: Callable[[str], None]) -> None:
-        """A file that cannot be understood changes nothing."""
+    def reload(self, log: Callable[[str], None]) -> None:
+        """Read the configuration again; a file with an error changes nothing."""
         try:
             self.config = self._read()
         except JoulewiseError as error:
-            log(f"the configuration stays as it was: {error.message}")
+            log(f"the configuration is unchanged: {error.message}")
         else:
             log("the configuration was read again")
 
@@ -108,30 +112,30 @@ class Gate:
         group = self.config.group
         if holder.uid != 0 and not is_member(holder.uid, group):
             raise PermissionDeniedError(
-                f"user {user(holder.uid)} is not in group {group}, for which knobs are turned here",
+                f"user {user(holder.uid)} is not in group {group}, whom this service is for",
                 f"have root run `usermod -aG {group} {user(holder.uid)}`",
             )
         if len(connected) >= self.config.clients:
-            raise JoulewiseError(f"{len(connected)} holders are connected already", _LATER)
+            raise JoulewiseError(f"{len(connected)} holders are connected already", _RETRY_HINT)
         own = sum(other.uid == holder.uid for other in connected)
         if own >= self.config.clients_per_user:
-            what = f"{own} holders of user {user(holder.uid)} are connected already"
-            raise JoulewiseError(what, _LATER)
+            message = f"{own} holders of user {user(holder.uid)} are connected already"
+            raise JoulewiseError(message, _RETRY_HINT)
 
     def check(self, holder: LeaseHolder, device: Device, knob: Knob, value: float) -> None:
         self.config.check(device.info, knob, value)
         if not self.config.force:
-            no_other_owners(holder, device, knob, value)
+            refuse_other_owners(holder, device, knob, value)
 
-    def check_strangers(
+    def check_other_users(
         self, holder: LeaseHolder, device: Device, knob: Knob, value: float
     ) -> None:
-        if self.config.force:  # else it was checked, and cannot be overridden
-            no_other_owners(holder, device, knob, value)
+        if self.config.force:  # otherwise ``check`` did it, and it cannot be overridden
+            refuse_other_owners(holder, device, knob, value)
 
 
 def is_member(uid: int, group: str) -> bool:
-    """By the system's databases: the group that the user has by default, or one more."""
+    """Whether it is the user's primary or a supplementary group, by the system's databases."""
     try:
         person = pwd.getpwuid(uid)
         return grp.getgrnam(group).gr_gid in os.getgrouplist(person.pw_name, person.pw_gid)
@@ -139,8 +143,8 @@ def is_member(uid: int, group: str) -> bool:
         return False
 
 
-class Finder:
-    """Looks for the devices with a knob, the first time and when one is asked for in vain.
+class DeviceFinder:
+    """Discovers devices with a setting, at the start and when an unknown one is requested.
 
     A driver may be loaded after the service has started.
     """
@@ -152,41 +156,42 @@ class Finder:
     ) -> None:
         self._every = every
         self._now_s = now_s
-        self._again_s = now_s()
+        self._next_s = now_s()
 
     def __call__(self) -> dict[str, Device]:
-        """By their uids; none where it was asked a moment ago, or a driver hangs since then."""
+        """Devices by their uids; empty within some seconds of the last call, or while one hangs."""
         hangs = any(thread.name == FINDER for thread in threading.enumerate())
-        if self._now_s() < self._again_s or hangs:
+        if self._now_s() < self._next_s or hangs:
             return {}
-        found = {uid: device for uid, device in self._every().items() if _is_turnable(device)}
-        self._again_s = self._now_s() + _AGAIN_S
-        return found
+        devices = {uid: device for uid, device in self._every().items() if _has_control(device)}
+        self._next_s = self._now_s() + _REDISCOVERY_S
+        return devices
 
 
-def _is_turnable(device: Device) -> bool:
+def _has_control(device: Device) -> bool:
     return any(isinstance(knob, KnobInfo) for knob in device.knobs.values())
 
 
-def _end(guardian: Guardian, log: Callable[[str], None]) -> None:
-    if not guardian.close(_PATIENCE_S):
+def _close(guardian: Guardian, log: Callable[[str], None]) -> None:
+    if not guardian.close(_RESTORE_S):
         raise DeviceError(
-            "not everything could be put back", "once the device answers, run `joulewise restore`"
+            "some settings could not be restored",
+            "once the device answers, run `joulewise restore`",
         )
-    log("ended, with everything put back")
+    log("ended; all settings are restored")
 
 
 @contextmanager
 def _listening(path: Path, group: str, log: Callable[[str], None]) -> Iterator[socket.socket]:
-    """A socket for the group alone, from its first moment on."""
+    """A listening socket that only the group can open, from its first moment on."""
     try:
         with suppress(FileExistsError):
             path.parent.mkdir(mode=0o755)
-            log(f"made {path.parent}")
-        listener = _bound(path, group)
+            log(f"created {path.parent}")
+        listener = _bind(path, group)
     except OSError as error:
         raise UsageError(
-            f"cannot listen at {path}: {error.strerror or error}", "name another with --socket"
+            f"cannot listen at {path}: {error.strerror or error}", "choose another with --socket"
         ) from None
     ours = path.stat()
     with listener:
@@ -198,17 +203,17 @@ def _listening(path: Path, group: str, log: Callable[[str], None]) -> Iterator[s
                     path.unlink()
 
 
-def _bound(path: Path, group: str) -> socket.socket:
+def _bind(path: Path, group: str) -> socket.socket:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     umask = os.umask(0o177)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # of two that start at once, one finds the other
+        fcntl.flock(folder, fcntl.LOCK_EX)  # of two that start at once, one sees the other
         _remove_stale(path)
         listener.bind(str(path))
-        _give(path, group)
+        _set_group(path, group)
         path.chmod(0o660)
-        listener.listen(_BACKLOG)
+        listener.listen(_MAX_QUEUE)
     except BaseException:
         listener.close()
         raise
@@ -218,14 +223,14 @@ def _bound(path: Path, group: str) -> socket.socket:
     return listener
 
 
-def _give(path: Path, group: str) -> None:
+def _set_group(path: Path, group: str) -> None:
     os.chown(path, 0, grp.getgrnam(group).gr_gid, follow_symlinks=False)
 
 
 def _remove_stale(path: Path) -> None:
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise UsageError(f"{path} is there, and no socket", "name another with --socket")
+            raise UsageError(f"{path} is not a socket", "choose another with --socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -235,19 +240,21 @@ def _remove_stale(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
             return
-        except OSError:  # it is busy, and so alive
+        except OSError:  # it is busy, and therefore alive
             pass
-    raise UsageError(f"a service listens at {path} already", "stop it, or name another --socket")
+    raise UsageError(f"a service already listens at {path}", "stop it, or choose another --socket")
 
 
 @contextmanager
-def _signals() -> Iterator[socket.socket]:
-    """Signals as bytes in a socket, so that they are waited for beside the connections."""
+def _signal_socket() -> Iterator[socket.socket]:
+    """A socket that receives signals as bytes, to be polled with the connections."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
-        before = {each: signal.signal(each, lambda *_: None) for each in (*_ENDS, signal.SIGHUP)}
+        before = {
+            each: signal.signal(each, lambda *_: None) for each in (*_END_SIGNALS, signal.SIGHUP)
+        }
         signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         try:
             yield ours
@@ -257,13 +264,13 @@ def _signals() -> Iterator[socket.socket]:
                 signal.signal(number, handler)
 
 
-def _said_aloud(log: Callable[[str], None]) -> Callable[[str], None]:
-    """To stderr, too, where systemd's journal reads it."""
+def _also_to_stderr(log: Callable[[str], None]) -> Callable[[str], None]:
+    """Write each line to stderr as well, where systemd's journal reads it."""
 
-    def both(what: str) -> None:
-        log(what)
+    def both(line: str) -> None:
+        log(line)
         with suppress(OSError, ValueError):
-            sys.stderr.write(" ".join(what.split("\n")) + "\n")
+            sys.stderr.write(" ".join(line.split("\n")) + "\n")
             sys.stderr.flush()
 
     return both
@@ -281,29 +288,27 @@ def _tell_systemd(state: str) -> None:
 
 
 _UNIT: Final = "joulewise-guard.service"
-_PLACE: Final = "@joulewise@"
+_PROGRAM_PLACEHOLDER: Final = "@joulewise@"
 
 
 def systemd_unit() -> str:
-    """The text of the unit; it starts the joulewise of this Python."""
+    """The text of a systemd unit that starts the joulewise of this Python."""
     program = _program()
     if not program.exists():
-        raise UsageError(
-            f"there is no {program}", "install joulewise with pip, which puts its program there"
-        )
+        raise UsageError(f"there is no {program}", "install joulewise with pip, which creates it")
     text = (files(__package__) / _UNIT).read_text(encoding="utf-8")
-    return text.replace(_PLACE, str(program).replace("%", "%%").replace(" ", "\\x20"))
+    return text.replace(_PROGRAM_PLACEHOLDER, str(program).replace("%", "%%").replace(" ", "\\x20"))
 
 
 def changeable_by_others(paths: Iterable[Path] | None = None) -> Path | None:
     """The first file or folder through which users other than root can change what root would run.
 
-    Looked at are the program of this installation, its Python and its package, or ``paths``: each
-    with the folders that lead to it, and with what links lead to. None where only root can.
+    Checked are the program of this installation, its Python and its package, or ``paths``: each
+    with its parent folders, and with the targets of links. None where only root can change them.
     """
     if paths is None:
         paths = (_program(), Path(sys.executable), Path(__file__))
-    steps = (step for path in paths for step in _steps(path))
+    steps = (step for path in paths for step in _path_steps(path))
     return next((step for step in steps if _is_changeable(step)), None)
 
 
@@ -311,13 +316,13 @@ def _program() -> Path:
     return Path(sysconfig.get_path("scripts")) / "joulewise"
 
 
-def _steps(path: Path) -> Iterator[Path]:
-    """Every file and folder on the way to ``path``, and on the way to what links lead to."""
+def _path_steps(path: Path) -> Iterator[Path]:
+    """``path``, its parent folders, and the same for the targets of links among them."""
     path = Path(os.path.abspath(path))  # noqa: PTH100  # links matter, too
     for step in (*reversed(path.parents), path):
         yield step
         if step.is_symlink():
-            yield from _steps(step.parent / step.readlink())
+            yield from _path_steps(step.parent / step.readlink())
 
 
 def _is_changeable(path: Path) -> bool:
@@ -326,12 +331,14 @@ def _is_changeable(path: Path) -> bool:
     In a folder with the sticky bit, such as /tmp, nobody replaces what belongs to root.
     """
     try:
-        told = path.lstat()
+        status = path.lstat()
     except OSError:
-        return True  # whoever makes it says what root runs
-    if told.st_uid != 0:
+        return True  # whoever creates it decides what root runs
+    if status.st_uid != 0:
         return True
-    if stat.S_ISLNK(told.st_mode) or (stat.S_ISDIR(told.st_mode) and told.st_mode & stat.S_ISVTX):
+    if stat.S_ISLNK(status.st_mode) or (
+        stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    ):
         return False
-    by_group = told.st_mode & stat.S_IWGRP and told.st_gid != 0
-    return bool(by_group or told.st_mode & stat.S_IWOTH)
+    by_group = status.st_mode & stat.S_IWGRP and status.st_gid != 0
+    return bool(by_group or status.st_mode & stat.S_IWOTH)

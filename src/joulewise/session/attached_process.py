@@ -1,4 +1,4 @@
-"""``joulewise run --pid``: measuring what somebody else started, without touching it."""
+"""``joulewise run --pid``: measures a process that somebody else started, without touching it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,27 @@ from joulewise.process.signals import Signals, take_signals
 from joulewise.session.budget import Budget
 from joulewise.session.recorder_client import RecorderProcess
 from joulewise.session.request import Request
-from joulewise.session.run import BudgetEnforcer, CommandOutcome, Voice, asked_to_end, attend
+from joulewise.session.run import (
+    BudgetEnforcer,
+    CommandOutcome,
+    RunCallbacks,
+    await_result,
+    is_end_requested,
+)
 from joulewise.store.manifest import CommandRecord
 
-_LEFT: Final = "measuring was ended, the process goes on"
-_CPU_TICKS: Final = slice(11, 15)  # of /proc/PID/stat, after the name: its own, and those it reaped
+_DETACHED: Final = "measuring was stopped; the process goes on"
+_CPU_TICKS: Final = slice(11, 15)  # utime to cstime in /proc/PID/stat after the name, see proc(5)
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 def attach(
-    pid: int, store: Path, request: Request, budgets: Sequence[Budget], voice: Voice
+    pid: int, store: Path, request: Request, budgets: Sequence[Budget], callbacks: RunCallbacks
 ) -> CommandOutcome:
-    """Measure the process until it ends, or until we are asked to stop."""
+    """Measure the process until it ends, or until a signal tells us to stop measuring."""
     if any(budget.stop for budget in budgets):
         raise UsageError(
-            "a process that joulewise did not start is not stopped by it",
+            "joulewise does not stop a process that it did not start",
             "give the budget without :stop",
         )
     if not started_ticks(pid):
@@ -39,34 +45,34 @@ def attach(
     recorder = RecorderProcess.start(store, request)
     with ExitStack() as stack:
         try:
-            voice.opening(recorder.ready)
-            # For good: all that is left is to tell, and to exit.
+            callbacks.opening(recorder.ready)
+            # Never given back: what follows is showing the result and exiting.
             signals = take_signals(with_job_control=False)
-            left = partial(recorder.tell, "stopped", message=_LEFT)
-            attached = stack.enter_context(closing(Attached(pid, signals, left)))
+            on_detach = partial(recorder.tell, "stopped", message=_DETACHED)
+            attached = stack.enter_context(closing(AttachedProcess(pid, signals, on_detach)))
         except BaseException:
             recorder.cancel()
             raise
         started = CommandRecord(pid, tuple(attached.arguments), time.monotonic_ns())
         recorder.command_started(pid, started.arguments, started.start_ns)
-        limits = BudgetEnforcer(budgets, attached, started.start_ns, recorder, voice.say)
-        return attend(attached, started, recorder, limits, voice.turned)
+        enforcer = BudgetEnforcer(budgets, attached, started.start_ns, recorder, callbacks.say)
+        return await_result(attached, started, recorder, enforcer, callbacks.settings)
 
 
-class Attached:
-    """A process that is none of our children. The signals that we get are for us alone.
+class AttachedProcess:
+    """A process that is not our child. Signals sent to us are not passed on to it.
 
-    ``left`` is called where one of them ends the measuring and not the process.
+    ``on_detach`` is called where a signal ends the measuring and not the process.
     """
 
-    # Its CPU time can be read only while it is there.
+    # Its CPU time can be read only while it runs. Chosen: doubled, up to 1 s of it may be missed.
     look_s: float | None = 0.5
     exit_status = None
 
-    def __init__(self, pid: int, signals: Signals, left: Callable[[], None]) -> None:
+    def __init__(self, pid: int, signals: Signals, on_detach: Callable[[], None]) -> None:
         self.pid = pid
         self.signals = signals
-        self._left = left
+        self._on_detach = on_detach
         self.arguments = linux.arguments(pid)
         self.cpu_s: float | None = None
         self._started_ticks = started_ticks(pid)
@@ -86,13 +92,13 @@ class Attached:
             self.cpu_s = cpu_s - self._cpu_before_s
         if not is_alive(self.pid, self._started_ticks):
             return True
-        if asked_to_end(self.signals):
-            self._left()
+        if is_end_requested(self.signals):
+            self._on_detach()
             return True
         return False
 
     def send(self, number: int) -> None:
-        """It is not ours to end."""
+        """Do nothing: the process is not ours to end."""
 
     def close(self) -> None:
         if self._pidfd is not None:

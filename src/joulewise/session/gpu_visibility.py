@@ -1,4 +1,4 @@
-"""Which GPUs a command may use, as far as can be told without asking a driver.
+"""Which GPUs a command can use, as far as can be told without asking a driver.
 
 The commands of a group share one recorder, and need not see the same GPUs: ``srun`` gives each task
 its own by CUDA_VISIBLE_DEVICES, and where the cluster restricts devices by cgroup, a task cannot
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 # The variables that hide GPUs from a program, or change their order (see ``devices.visible`` and
 # ``devices.amd.visible``).
-_VISIBILITY: Final = (
+_VARIABLES: Final = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "ROCR_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
 )
-_FOLDER: Final = "JOULEWISE_DEV"
+_DEV_VARIABLE: Final = "JOULEWISE_DEV"
 _NODE: Final = re.compile(r"nvidia\d+")
 _HINT: Final = (
     "let all tasks of a node open all GPUs of the job: srun --gpus-per-node=N "
@@ -34,7 +34,7 @@ _HINT: Final = (
 
 
 @dataclass(frozen=True)
-class Sight:
+class GpuVisibility:
     """The variables that hide GPUs from a command, and the device nodes that it can open.
 
     ``nodes`` are names such as ``nvidia0`` (in /dev, or the folder that $JOULEWISE_DEV names).
@@ -44,27 +44,28 @@ class Sight:
     nodes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Sight:
-        variables = {name: environ[name] for name in _VISIBILITY if name in environ}
+    def of(cls, environ: Mapping[str, str]) -> GpuVisibility:
+        """That of a command with this environment, started by this process."""
+        variables = {name: environ[name] for name in _VARIABLES if name in environ}
         hides_all = not variables.get("CUDA_VISIBLE_DEVICES", "all").strip()
-        return cls(variables, () if hides_all else _openable(environ))
+        return cls(variables, () if hides_all else _list_openable(environ))
 
     @classmethod
-    def told(cls, message: Mapping[str, Any]) -> Sight:
+    def from_message(cls, message: Mapping[str, Any]) -> GpuVisibility:
         return cls(dict(message["variables"]), tuple(message["nodes"]))
 
-    def environ(self, others: Mapping[str, str]) -> dict[str, str]:
+    def environ(self, environ_of_other: Mapping[str, str]) -> dict[str, str]:
         """The environment of another process with these variables instead of its own."""
-        rest = {name: value for name, value in others.items() if name not in _VISIBILITY}
+        rest = {key: value for key, value in environ_of_other.items() if key not in _VARIABLES}
         return {**rest, **self.variables}
 
     def missing(self, recorder: Mapping[str, str]) -> tuple[RecordedDevice, ...]:
         """The GPUs that a recorder with that environment cannot open, and the command can."""
-        # Not before it is needed: a command waits for who joins.
+        # Imported late: a command that joins waits for this process.
         from joulewise.data import DeviceInfo, Kind, Unavailable
         from joulewise.store.manifest import RecordedDevice
 
-        beyond = sorted(set(self.nodes) - set(_openable(recorder)))
+        missing_nodes = sorted(set(self.nodes) - set(_list_openable(recorder)))
         return tuple(
             RecordedDevice(
                 DeviceInfo(node, Kind.GPU, f"GPU at /dev/{node}", f"/dev/{node}", "nvidia"),
@@ -74,16 +75,16 @@ class Sight:
                     _HINT,
                 ),
             )
-            for node in beyond
+            for node in missing_nodes
         )
 
 
-def _openable(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The nodes of GPUs that this process may open. None is opened, which could wake a GPU.
+def _list_openable(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The device nodes of GPUs that this process may open; none is opened, which could wake a GPU.
 
-    The kernel asks the cgroup here, too (``devcgroup_inode_permission`` in ``inode_permission``).
+    access(2) respects the device cgroup (``devcgroup_inode_permission`` in ``inode_permission``).
     """
-    folder = Path(environ.get(_FOLDER, "/dev"))
+    folder = Path(environ.get(_DEV_VARIABLE, "/dev"))
     try:
         names = [path.name for path in folder.iterdir()]
     except OSError:
