@@ -25,7 +25,7 @@ from helpers.verdict import Verdicts
 from joulewise.data import DeviceInfo, Kind, SensorProfile, Source
 from joulewise.hooks.marks import Marks
 from joulewise.store.arrow_stream import schema
-from joulewise.store.layout import MARKS, PACKED, RESULT, STREAM, StreamKind, lane_path
+from joulewise.store.layout import MARKS, PACKED, RESULT, STREAM, StreamKind, stream_path
 from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, write_manifest
 from joulewise.store.parquet import pack
 
@@ -100,7 +100,7 @@ def _slow_lane(run: Path, seconds: int) -> None:
         "enforced_limit_w": np.full(seconds, 250, np.float32),
         "throttle_reasons": draw.choice([0.0, 4.0], seconds),
     }
-    path = lane_path(run, "gpu0", StreamKind.SLOW, STREAM)
+    path = stream_path(run, "gpu0", StreamKind.SLOW, STREAM)
     shape = schema(tuple(columns))
     with pa.ipc.new_stream(path, shape) as stream:
         stream.write_batch(pa.record_batch([*map(pa.array, columns.values())], schema=shape))

@@ -26,10 +26,10 @@ from helpers.verdict import Verdicts
 from joulewise.analyse.energy.windows import window_energy
 from joulewise.data import DeviceInfo, Kind, SensorProfile, Source
 from joulewise.store.arrow_stream import schema
-from joulewise.store.layout import PACKED, STREAM, TRACE, StreamKind, lane_path
+from joulewise.store.layout import PACKED, STREAM, TRACE, StreamKind, stream_path
 from joulewise.store.manifest import RecordedDevice
 from joulewise.store.parquet import pack
-from joulewise.store.trace import open_lane
+from joulewise.store.trace import open_device_stream
 
 ROWS = 100_000_000
 WINDOWS = 1_000
@@ -66,7 +66,7 @@ def judge(folder: Path, verdicts: Verdicts) -> None:
         print(f"{side:8} {told['time_s']:7.2f} s, CPU {told['cpu_s']:.2f} s", end="")
         print(f"  {told['memory_gib']:.2f} GiB", end="")
         print(f"  {told['rows']:,.0f} rows, {told['energy_j']:.6g} J")
-    size_b = lane_path(folder, "gpu0", StreamKind.FAST, PACKED).stat().st_size
+    size_b = stream_path(folder, "gpu0", StreamKind.FAST, PACKED).stat().st_size
     print(f"packed   {size_b / best['analysis']['rows']:7.2f} bytes a row")
     ratio = best["analysis"]["time_s"] / best["numpy"]["time_s"]
     verdicts.at_most("analysis beside numpy, time", ratio, RATIO, percent=False)
@@ -111,7 +111,7 @@ def analysis_side(folder: Path) -> dict[str, float]:
     _warm_imports()
 
     def work() -> tuple[float, float]:
-        lane = open_lane(folder, "gpu0", StreamKind.FAST)
+        lane = open_device_stream(folder, "gpu0", StreamKind.FAST)
         assert lane is not None
         found = window_energy(device, lane, None, windows_ns)
         return lane.rows, float(found.energy_j.sum())
@@ -136,7 +136,7 @@ def make(folder: Path, rows: int, *, counter: bool) -> None:
     print(f"writing {rows:,} rows into {folder}", flush=True)
     (folder / TRACE).mkdir(parents=True, exist_ok=True)
     names = ("t_ns", "power_w", "energy_j")[: 3 if counter else 2]
-    stream = lane_path(folder, "gpu0", StreamKind.FAST, STREAM)
+    stream = stream_path(folder, "gpu0", StreamKind.FAST, STREAM)
     columns = {
         name: np.lib.format.open_memmap(
             folder / f"{name}.npy", "w+", np.int64 if name == "t_ns" else np.float32, (rows,)

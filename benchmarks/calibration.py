@@ -20,8 +20,8 @@ from helpers.verdict import Verdicts
 
 from joulewise.simulate import virtual
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Knobs
-from joulewise.simulate.published import BANDS, GPUS, PublishedRow, grid_w, read_table, scores
+from joulewise.simulate.model import ControlSettings
+from joulewise.simulate.published_caps import BANDS, GPUS, PublishedRow, grid_w, read_table, scores
 from joulewise.simulate.workloads import load_workload
 from tools.fit_workloads.table import leave_out, networks
 
@@ -152,7 +152,9 @@ def chosen(rows: Sequence[PublishedRow], key: str, name: str) -> list[Choice]:
 def simulated(key: str, name: str, cap_w: float) -> tuple[float, float]:
     board = load_board(key)
     workload = load_workload(name, board)
-    run = virtual.simulate(workload, make_unit(board, 0), Knobs(float(cap_w)), run_noise=0.0)
+    run = virtual.simulate(
+        workload, make_unit(board, 0), ControlSettings(float(cap_w)), run_noise=0.0
+    )
     return run.time_s, run.energy_j
 
 

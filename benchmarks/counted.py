@@ -53,7 +53,7 @@ else:
 """
 _MEASURE: Final = """
 import json, joulewise
-from joulewise.data.contract import as_json
+from joulewise.data.run_result_json import as_json
 with joulewise.measure(store=sys.argv[4]) as measured:
     time.sleep(float(sys.argv[1]))
     if float(sys.argv[2]):

@@ -33,8 +33,8 @@ from pathlib import Path
 import pynvml
 
 from joulewise.control.journal import read_journals
-from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.simulate.model import ControlSettings
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory
 
 START_W = (290, 280, 270, 260)
 ALLOWED_W = {0: (160, 250), 1: (160, 250), 2: (200, 240)}
@@ -197,7 +197,7 @@ class Watcher:
     def __enter__(self) -> Watcher:  # noqa: PYI034  # Self came with Python 3.11
         pynvml.nvmlInit()
         self._handles = [pynvml.nvmlDeviceGetHandleByIndex(gpu) for gpu in range(len(START_W))]
-        self._shared = Shared.open(os.environ["JOULEWISE_SIM"])
+        self._shared = SharedGpuMemory.open(os.environ["JOULEWISE_SIM"])
         self._start = self._knobs()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -212,8 +212,8 @@ class Watcher:
     def is_as_it_was(self) -> bool:
         return self._knobs() == self._start
 
-    def _knobs(self) -> list[Knobs]:
-        return [self._shared.knobs(gpu) for gpu in range(len(START_W))]
+    def _knobs(self) -> list[ControlSettings]:
+        return [self._shared.controls(gpu) for gpu in range(len(START_W))]
 
     def _watch(self) -> None:
         while not self._ended.wait(0.0005):
@@ -223,8 +223,8 @@ class Watcher:
                 low, high = ALLOWED_W.get(gpu, (START_W[gpu], START_W[gpu]))
                 if limit_w != START_W[gpu] and not low <= limit_w <= high:
                     self.beyond.append((gpu, limit_w))
-            for gpu, knobs in enumerate(self._knobs()):
-                lock = knobs.sm_lock_mhz
+            for gpu, controls in enumerate(self._knobs()):
+                lock = controls.sm_lock_mhz
                 low, high = ALLOWED_MHZ.get(gpu, (0, 0))
                 if lock is not None and not low <= min(lock) <= max(lock) <= high:
                     self.beyond.append((gpu, lock))

@@ -28,7 +28,7 @@ from joulewise.simulate.client import available
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, read_manifest
 from joulewise.store.runs import readable, status
-from joulewise.store.trace import open_lane
+from joulewise.store.trace import open_device_stream
 
 POINTS = (
     "after-batch",
@@ -146,7 +146,7 @@ def check_trace(run: Path, manifest: Manifest, who: str, killed_ns: int) -> None
     for device in manifest.devices:
         if not device.sources:
             continue
-        lane = open_lane(run, device.info.key, StreamKind.FAST)
+        lane = open_device_stream(run, device.info.key, StreamKind.FAST)
         if lane is None:
             if end_ns - manifest.monotonic_start_ns > LOST_S * 1e9:
                 raise LeftError(f"no rows of {device.info.key}")

@@ -24,7 +24,7 @@ import pynvml as nvml
 
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.nvml.faults import NO_LATENCY
-from joulewise.simulate.nvml.shared_memory import Shared, library
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory, shim_path
 from joulewise.simulate.timeline import PIECE, Timeline
 
 GPUS = 8
@@ -57,7 +57,7 @@ def main() -> None:
         engine.listen()
         threading.Thread(target=_welcome, args=(engine,), daemon=True).start()
         os.environ["JOULEWISE_SIM"] = shared.path
-        ctypes.CDLL(str(library()))  # found again by its name, as on LD_LIBRARY_PATH
+        ctypes.CDLL(str(shim_path()))  # found again by its name, as on LD_LIBRARY_PATH
         nvml.nvmlInit()
         gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(GPUS)]
         print(f"{'us a call':<30}{'nvidia-ml-py':^27}{'ctypes':^27}")
@@ -81,10 +81,10 @@ def _welcome(engine: socket.socket) -> None:
     client.recv(64)  # until it hangs up
 
 
-def _publish(folder: Path, socket_name: str) -> Shared:
+def _publish(folder: Path, socket_name: str) -> SharedGpuMemory:
     units = [make_unit(load_board("v100"), seed) for seed in range(GPUS)]
     now_ns = time.monotonic_ns()
-    shared = Shared.create(
+    shared = SharedGpuMemory.create(
         units,
         latency=NO_LATENCY,
         faults=(),

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from joulewise.data import Span, Unavailable
 from joulewise.session.forecast import Forecaster
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Knobs
+from joulewise.simulate.model import ControlSettings
 from joulewise.simulate.virtual import Start, simulate
 from joulewise.simulate.workloads import WORKLOADS, load_workload
 from joulewise.units import NS_PER_S
@@ -91,7 +91,8 @@ def train(name: str, board_name: str, seed: int, start: Start) -> Training:
     """
     board = load_board(board_name)
     workload = replace(load_workload(name, board), epochs=EPOCHS)
-    run = simulate(workload, make_unit(board, seed), Knobs(board.limits.default_w), start=start,
+    settings = ControlSettings(board.limits.default_w)
+    run = simulate(workload, make_unit(board, seed), settings, start=start,
                    run_noise=0.0, margin_s=0.0)  # fmt: skip
     spans, noise = run.spans["epoch"], _draw(name, board_name, seed)
     slower, hungrier = noise.lognormal(0.0, workload.run_noise, (2, EPOCHS))

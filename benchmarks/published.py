@@ -23,8 +23,8 @@ from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import View, evaluate
 from joulewise.metrics.metric import parse
 from joulewise.report.published import METRICS, Beside, beside
-from joulewise.simulate.published import BANDS, GPUS, read_table
-from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.simulate.published_caps import BANDS, GPUS, read_table
+from joulewise.sweep.lifecycle import prepare, run_sweep
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tools.fit_workloads.table import networks
 
@@ -68,7 +68,7 @@ def swept(board: str, network: str, seed: int = SEED) -> list[Beside]:
         simulated=SimulationSpec(board, network),
     )
     with tempfile.TemporaryDirectory() as store:
-        sweep = conduct(prepare(asked), Path(store), Silent())
+        sweep = run_sweep(prepare(asked), Path(store), Silent())
     return beside(evaluate(sweep, [parse(metric) for metric in METRICS], View()), board, network)
 
 

@@ -24,10 +24,10 @@ from helpers.verdict import Verdicts
 from joulewise.data import Quantity
 from joulewise.devices import discover
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.store.layout import BUFFERED_QUANTITIES, MISSES, StreamKind, buffer_lane
+from joulewise.store.layout import BUFFERED_QUANTITIES, MISSES, StreamKind, buffer_stream_kind
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import new_run
-from joulewise.store.trace import open_lane
+from joulewise.store.trace import open_device_stream
 
 GPUS = [f"gpu{index}" for index in range(8)]
 POLL_HZ = 100.0
@@ -51,7 +51,7 @@ def main() -> None:
         run, _ = recorded(Path(folder), None, given.minutes * 60, "driver")
         for quantity in (Quantity.POWER, *BUFFERED_QUANTITIES):
             what = f"samples of {quantity.value} over {given.minutes:g} minutes"
-            judge_buffer(verdicts, run, buffer_lane(quantity), what)
+            judge_buffer(verdicts, run, buffer_stream_kind(quantity), what)
     verdicts.show()
     sys.exit(not verdicts.all_met)
 
@@ -74,7 +74,7 @@ def judge_time(verdicts: Verdicts, run: Path, what: str) -> None:
 def judge_buffer(verdicts: Verdicts, run: Path, lane: StreamKind, what: str) -> None:
     dropped = doubled = samples = 0
     for gpu in GPUS:
-        reader = open_lane(run, gpu, lane)
+        reader = open_device_stream(run, gpu, lane)
         if reader is None:
             sys.exit(f"{gpu} has no buffer")
         t_ns = np.concatenate([chunk["t_ns"] for chunk in reader.chunks(["t_ns"])])

@@ -39,7 +39,7 @@ from joulewise.metrics.metric import Metric, Reference, parse
 from joulewise.search.many_axes.bayesian import ManyAxesSearch
 from joulewise.search.objective import Objective
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Knobs
+from joulewise.simulate.model import ControlSettings
 from joulewise.simulate.physics.integrate import run_factors
 from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import load_workload
@@ -124,8 +124,8 @@ class Surface:
         lock = (clock, clock) if isinstance(clock, float) else None
         limit_w = setting[POWER_LIMIT]
         assert isinstance(limit_w, float)
-        knobs = Knobs(limit_w, lock)
-        ran = simulate(self._works[str(setting["batch_size"])], self._unit, knobs, run_noise=0.0)
+        controls = ControlSettings(limit_w, lock)
+        ran = simulate(self._works[str(setting["batch_size"])], self._unit, controls, run_noise=0.0)
         ends_ns, start_ns = ran.spans[STEP].end_ns, int(ran.spans["run"].start_ns[0])
         since_ns = int(ends_ns[UNSTEADY_STEPS - 1])
         last = int(np.searchsorted(ends_ns, since_ns + LOOK_S * NS_PER_S))

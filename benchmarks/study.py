@@ -22,7 +22,7 @@ from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.result import ParabolaFit, SweepResult
 from joulewise.report.charts.files import write_chart
 from joulewise.report.charts.sweep import chart_sweep
-from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.sweep.lifecycle import prepare, run_sweep
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
 NETWORKS = ("ecg", "mnist-big", "mnist-small")
@@ -50,7 +50,7 @@ def studied_again(network: str, store: Path) -> tuple[Sweep, SweepResult]:
         simulated=SimulationSpec("v100", network),
         name=network,
     )
-    sweep = conduct(prepare(asked), store, Silent())
+    sweep = run_sweep(prepare(asked), store, Silent())
     return sweep, evaluate(sweep)
 
 

@@ -43,8 +43,8 @@ from helpers.lease_sessions import RESTORED_S
 
 from joulewise.data.sweeps import Setting, Sweep, TrialState
 from joulewise.simulate.client import available
-from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.simulate.model import ControlSettings
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory
 from joulewise.store.runs import Skipped, readable, status
 from joulewise.sweep.stored_sweeps import FINISHED, sweeps
 
@@ -78,15 +78,15 @@ class Bench:
         self.store = folder / "runs"
         self._folder = folder
         self._chance = chance
-        self._shared = Shared.open(os.environ["JOULEWISE_SIM"])
+        self._shared = SharedGpuMemory.open(os.environ["JOULEWISE_SIM"])
         (folder / "steps.py").write_text(STEPS)
         for gpu, limit_w in enumerate(chance.sample(range(225, 299), GPUS)):
             handle = pynvml.nvmlDeviceGetHandleByIndex(gpu)
             pynvml.nvmlDeviceSetPowerManagementLimit(handle, limit_w * 1000)
-        self._begin = self.knobs()
+        self._begin = self.controls()
 
-    def knobs(self) -> list[Knobs]:
-        return [self._shared.knobs(gpu) for gpu in range(GPUS)]
+    def controls(self) -> list[ControlSettings]:
+        return [self._shared.controls(gpu) for gpu in range(GPUS)]
 
     def finish(self) -> Made:
         """Let the sweep come to its end; which runs it has then."""
@@ -116,7 +116,7 @@ class Bench:
             process = subprocess.Popen(self._command(), env=environ, stdout=log, stderr=log)
         try:
             self._await(process, point, environ[MARK])
-            was_turned = self.knobs() != self._begin
+            was_turned = self.controls() != self._begin
             if process.poll() == 0:
                 return None
             guardian = self._guardian(environ[MARK])
@@ -141,7 +141,7 @@ class Bench:
             if process.poll() is not None:
                 return True
             if point is None:
-                return self.knobs() != self._begin
+                return self.controls() != self._begin
             return point in IN_LEASE and is_stopped(self._guardian(token))
 
         if point is not None or self._chance.random() < FROM_TURN:
@@ -162,15 +162,15 @@ class Bench:
         while left:
             for _ in range(LOOKS):
                 now_s = time.monotonic()
-                if self.knobs() != self._begin:
+                if self.controls() != self._begin:
                     last_s = now_s
                 time.sleep(0.002)
             left = marked(token)
             if last_s - killed_s > RESTORED_S or now_s - killed_s > DEADLINE_S:
                 named = [words(pid) for pid in left]
-                raise LeftError(f"{self.knobs()} was {self._begin}; there are {named}")
-        if self.knobs() != self._begin:
-            raise LeftError(f"{self.knobs()} was {self._begin}, and nobody is left")
+                raise LeftError(f"{self.controls()} was {self._begin}; there are {named}")
+        if self.controls() != self._begin:
+            raise LeftError(f"{self.controls()} was {self._begin}, and nobody is left")
         return last_s - killed_s
 
     def _check_runs(self, sweep: Sweep) -> None:

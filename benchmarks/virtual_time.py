@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Knobs
+from joulewise.simulate.model import ControlSettings
 from joulewise.simulate.physics.integrate import play, rest
-from joulewise.simulate.sensor import ALL, FAST
+from joulewise.simulate.sensor import ALL_QUANTITIES, POWER_AND_ENERGY
 from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import load_workload
 from joulewise.units import NS_PER_S
@@ -32,29 +32,32 @@ def main() -> None:
     arguments = parser.parse_args()
 
     board = load_board(arguments.gpu)
-    unit, knobs = make_unit(board, 0), Knobs(arguments.limit)
+    unit, controls = make_unit(board, 0), ControlSettings(arguments.limit)
     workload = load_workload(arguments.workload, board)
-    run = simulate(workload, unit, knobs)
+    run = simulate(workload, unit, controls)
     print(
-        f"{workload.name} on {board.name} at {knobs.limit_w:.0f} W: "
+        f"{workload.name} on {board.name} at {controls.limit_w:.0f} W: "
         f"{run.time_s:.1f} s, {run.energy_j / 1000:.1f} kJ, {len(run.timeline.pieces)} pieces"
     )
-    print(f"play, warm start   {best_s(lambda: simulate(workload, unit, knobs)) * 1e3:8.2f} ms")
-    cold_s = best_s(lambda: simulate(workload, unit, knobs, start="cold"))
+    print(f"play, warm start   {best_s(lambda: simulate(workload, unit, controls)) * 1e3:8.2f} ms")
+    cold_s = best_s(lambda: simulate(workload, unit, controls, start="cold"))
     print(f"play, cold start   {cold_s * 1e3:8.2f} ms")
 
     print(f"\ntrace, CPU a row (promised: {PROMISED_NS} ns)")
     print(f"{'rate':>8} {'rows':>9} {'t, power, energy':>18} {'all columns':>14}")
     for rate_hz in (10, 50, 100, 1000):
         rows = len(run.trace(rate_hz)["t_ns"])
-        fast, full = (best_s(partial(run.trace, rate_hz, q)) / rows * 1e9 for q in (FAST, ALL))
+        fast, full = (
+            best_s(partial(run.trace, rate_hz, q)) / rows * 1e9
+            for q in (POWER_AND_ENERGY, ALL_QUANTITIES)
+        )
         print(f"{rate_hz:>5} Hz {rows:>9} {fast:>15.0f} ns {full:>11.0f} ns")
 
-    _, settled = play(unit, rest(unit, 0), workload.step, knobs, until_ns=60 * NS_PER_S)
+    _, settled = play(unit, rest(unit, 0), workload.step, controls, until_ns=60 * NS_PER_S)
     ahead_ns = settled.t_ns + NS_PER_S
-    second, _ = play(unit, settled, workload.step, knobs, until_ns=ahead_ns)
-    second_s = best_s(lambda: play(unit, settled, workload.step, knobs, until_ns=ahead_ns))
-    step_s = best_s(lambda: play(unit, settled, workload.step, knobs, steps=1))
+    second, _ = play(unit, settled, workload.step, controls, until_ns=ahead_ns)
+    second_s = best_s(lambda: play(unit, settled, workload.step, controls, until_ns=ahead_ns))
+    step_s = best_s(lambda: play(unit, settled, workload.step, controls, steps=1))
     print(
         f"\nin real time: 1 s ahead {second_s * 1e6:.0f} us ({len(second.pieces)} pieces), ", end=""
     )

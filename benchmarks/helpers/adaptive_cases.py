@@ -18,7 +18,7 @@ from scipy.optimize import isotonic_regression
 from joulewise.metrics.metric import Metric, Reference
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.physics.integrate import run_factors
-from joulewise.simulate.physics.steady_state import run
+from joulewise.simulate.physics.steady_state import steady_run
 from joulewise.simulate.workloads import load_workload
 
 BOARDS = {"v100": (150, 300), "rtx6000": (100, 260)}
@@ -59,7 +59,7 @@ class Curve:
         scores = self.scores(metric)
         return np.asarray(scores / scores.min() - 1)
 
-    def run(self, at: int, noise: float, *which: object) -> tuple[float, float]:
+    def steady_run(self, at: int, noise: float, *which: object) -> tuple[float, float]:
         """Time and energy of one run; the same again for the same ``which``."""
         words = repr((self.board, self.name, at, *which)).encode()
         seed = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "big")
@@ -71,7 +71,7 @@ def simulated() -> Iterator[Curve]:
     for (name, (low_w, high_w)), network in itertools.product(BOARDS.items(), NETWORKS):
         board = load_board(name)
         limits_w = np.arange(low_w, high_w + STEP_W / 2, STEP_W)
-        time_s, energy_j = run(board, load_workload(network, board), limits_w)
+        time_s, energy_j = steady_run(board, load_workload(network, board), limits_w)
         yield Curve(name, network, limits_w, time_s, energy_j)
 
 

@@ -20,7 +20,7 @@ from joulewise.simulate.boards import load_board
 from joulewise.simulate.model import Board, Load
 from joulewise.simulate.physics import steady_state
 from joulewise.simulate.workloads import Profile, step_phases
-from tools.fit_workloads.solve import Curves, WorkloadFit, fit, resembling, start_at
+from tools.fit_workloads.solve import Curves, WorkloadFit, fit, pooled_prior, start_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,6 +128,6 @@ def fitted(file: str, traces: Traces, shown: NDArray[np.bool_]) -> WorkloadFit:
     own, prior = start_at(curves)
     found = fit(curves, own, prior, *START)
     for _ in range(ROUNDS):
-        prior = resembling(found, prior)
+        prior = pooled_prior(found, prior)
         found = fit(curves, found.own, prior, *START)
     return found

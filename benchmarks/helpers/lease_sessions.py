@@ -29,9 +29,9 @@ from helpers.kill_rounds import (
     until,
     words,
 )
-from joulewise.process.linux import parent
-from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.process.linux import parent_pid
+from joulewise.simulate.model import ControlSettings
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory
 
 BOARDS = "v100x3,a100"  # the last has a memory clock that can be locked
 GPUS = 4
@@ -77,17 +77,17 @@ class Gpus:
 
     def __init__(self) -> None:
         pynvml.nvmlInit()
-        self._shared = Shared.open(os.environ["JOULEWISE_SIM"])
+        self._shared = SharedGpuMemory.open(os.environ["JOULEWISE_SIM"])
 
-    def start(self, chance: random.Random) -> list[Knobs]:
+    def start(self, chance: random.Random) -> list[ControlSettings]:
         """Limits that are nobody's default, another one on each GPU."""
         for gpu, limit_w in enumerate(chance.sample(range(225, 299), GPUS)):
             handle = pynvml.nvmlDeviceGetHandleByIndex(gpu)
             pynvml.nvmlDeviceSetPowerManagementLimit(handle, limit_w * 1000)
         return self.now()
 
-    def now(self) -> list[Knobs]:
-        return [self._shared.knobs(gpu) for gpu in range(GPUS)]
+    def now(self) -> list[ControlSettings]:
+        return [self._shared.controls(gpu) for gpu in range(GPUS)]
 
     def unlock(self) -> None:
         """What a failed round has left locked, the next must not meet."""
@@ -170,7 +170,7 @@ class Session:
             raise LeftError("an inner lease did not go back to the outer one")
 
     def _children(self, pid: int) -> list[int]:
-        return [each for each in marked(self.environ[MARK]) if parent(each) == pid]
+        return [each for each in marked(self.environ[MARK]) if parent_pid(each) == pid]
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def service(folder: Path, stop_at: str | None) -> Iterator[subprocess.Popen[byte
         process.wait()
 
 
-def settled_s(gpus: Gpus, begin: list[Knobs], session: Session, killed_s: float) -> float:
+def settled_s(gpus: Gpus, begin: list[ControlSettings], session: Session, killed_s: float) -> float:
     """When a knob was last seen that is not as it was, until nobody is left who might turn one.
 
     Where the holder lives on, the time counts from its own end.

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from helpers.truth_windows import fresh_unit, recorded_device
-from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.chunks import ArrayStream
 from joulewise.analyse.energy.windows import window_energy
 from joulewise.record.schedule import Deadlines
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.model import BoardUnit, Knobs, Load
+from joulewise.simulate.model import BoardUnit, ControlSettings, Load
 from joulewise.simulate.physics.integrate import State, play, rest
 from joulewise.simulate.timeline import Timeline, concat
 from joulewise.simulate.workloads import load_workload
@@ -53,8 +53,8 @@ class Program:
     family: str
     unit: BoardUnit
     device: RecordedDevice
-    fast: ArrayLane
-    buffer: ArrayLane | None
+    fast: ArrayStream
+    buffer: ArrayStream | None
     spans_ns: NDArray[np.int64]
     energy_j: NDArray[np.float64]
     sensed_j: NDArray[np.float64]
@@ -79,7 +79,7 @@ class Stage:
         limits = unit.board.limits
         capped = draw.random() < 0.5
         limit_w = draw.uniform(limits.minimum_w, limits.maximum_w) if capped else limits.default_w
-        self._draw, self._unit, self._knobs = draw, unit, Knobs(float(limit_w))
+        self._draw, self._unit, self._knobs = draw, unit, ControlSettings(float(limit_w))
         self._state: State = rest(unit, start_ns)
         self._parts: list[Timeline] = []
 
@@ -226,8 +226,8 @@ def make_program(
         family,
         unit,
         recorded_device(load_board(board)),
-        ArrayLane(fast),
-        ArrayLane(buffer) if samples else None,
+        ArrayStream(fast),
+        ArrayStream(buffer) if samples else None,
         spans_ns,
         energy_j,
         unit.gain * energy_j,

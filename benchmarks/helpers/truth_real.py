@@ -24,7 +24,7 @@ from joulewise.analyse.energy.windows import window_energy
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import find
-from joulewise.store.trace import open_lane
+from joulewise.store.trace import open_device_stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,7 +98,7 @@ def _program(folder: Path, board: str, draw: np.random.Generator) -> list[Judged
     begin_ns = draw.uniform(first_ns, last_ns - length_ns)
     free_ns = np.column_stack([begin_ns, begin_ns + length_ns]).astype(np.int64)
     device = next(one for one in read_manifest(run).devices if one.info.key == "gpu0")
-    lanes = [open_lane(run, "gpu0", lane) for lane in (StreamKind.FAST, StreamKind.BUFFER)]
+    lanes = [open_device_stream(run, "gpu0", lane) for lane in (StreamKind.FAST, StreamKind.BUFFER)]
     energy = window_energy(device, *lanes, free_ns)
     free = Judged(
         board,

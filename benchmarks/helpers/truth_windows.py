@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.chunks import ArrayStream
 from joulewise.data import DeviceInfo, Kind, Quantity, SensorProfile, Source
-from joulewise.devices.nvidia.sensor_tables import timing
+from joulewise.devices.nvidia.sensor_tables import sensor_timing
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Board, BoardUnit, Knobs
+from joulewise.simulate.model import Board, BoardUnit, ControlSettings
 from joulewise.simulate.physics.integrate import play, rest
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.simulate.workloads import load_workload
@@ -36,8 +36,8 @@ class Window:
 
     family: str
     device: RecordedDevice
-    fast: ArrayLane
-    buffer: ArrayLane | None
+    fast: ArrayStream
+    buffer: ArrayStream | None
     span_ns: tuple[int, int]
     energy_j: float
     sensed_j: float
@@ -83,8 +83,8 @@ def make_window(
     return Window(
         family,
         recorded_device(load_board(unit.board.key), counter=setup.counter),
-        ArrayLane(fast),
-        ArrayLane(samples) if setup.buffer else None,
+        ArrayStream(fast),
+        ArrayStream(samples) if setup.buffer else None,
         (start_ns, end_ns),
         energy_j,
         unit.gain * energy_j,
@@ -116,7 +116,7 @@ def off_the_tables(board: Board, draw: np.random.Generator) -> Board:
 
 def recorded_device(board: Board, *, counter: bool = True) -> RecordedDevice:
     """As the recorder would find it: what the product's own tables say of this generation."""
-    told = timing(board.architecture, board.compute_capability, Quantity.POWER)
+    told = sensor_timing(board.architecture, board.compute_capability, Quantity.POWER)
     info = DeviceInfo("gpu0", Kind.GPU, board.name, "GPU-0", "NVIDIA")
     sources = {"power_w": Source.MEASURED, "energy_j": Source.MEASURED}
     if not counter:
@@ -231,7 +231,7 @@ def _train(
     draw: np.random.Generator, unit: BoardUnit, start_ns: int, end_ns: int, cap_w: float
 ) -> Timeline:
     load = load_workload(str(draw.choice(NETWORKS)), unit.board).step
-    timeline, _ = play(unit, rest(unit, start_ns), load, Knobs(cap_w), until_ns=end_ns)
+    timeline, _ = play(unit, rest(unit, start_ns), load, ControlSettings(cap_w), until_ns=end_ns)
     return timeline
 
 

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from joulewise.data import Energy, Kind, Knob, Quantity
+from joulewise.data import ControlKind, Energy, Kind, Quantity
 from joulewise.data.throttling import throttle_names
 from joulewise.units import digits, prefixed
 
@@ -289,7 +289,7 @@ GROUPS: Final[tuple[tuple[str, dict[Quantity, str]], ...]] = (
     ("memory used", {Quantity.MEMORY_USED: ""}),
     ("PCIe", {Quantity.PCIE_TX: "sent", Quantity.PCIE_RX: "received"}),
 )
-KNOBS: Final = {knob: knob.label for knob in Knob}
+KNOBS: Final = {knob: knob.label for knob in ControlKind}
 _SI: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY: Final = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
 # The units by the last part of the names of quantities and controls, such as power_limit_w.
@@ -324,12 +324,12 @@ def simulated(keys: Iterable[str]) -> str:
     return f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} simulated"
 
 
-def setting(knob: Knob, value: float) -> str:
+def setting(knob: ControlKind, value: float) -> str:
     """The value of a control with its unit: ``150 W``."""
     return with_unit(value, _unit(knob))
 
 
-def settings(knob: Knob, low: float, high: float, choices: Sequence[float] | None) -> str:
+def settings(knob: ControlKind, low: float, high: float, choices: Sequence[float] | None) -> str:
     """The range of a control: ``135-1530 MHz, 187 steps``."""
     steps = f", {len(choices)} steps" if choices and len(choices) > 1 else ""
     return _join_range(setting(knob, low), setting(knob, high)) + steps
@@ -370,7 +370,7 @@ def with_error(value: float, error: float, unit: str, decimals: int | None = Non
     return f"{value:.{decimals}f} ± {error:.{decimals}f} {unit}"
 
 
-def _unit(name: Quantity | Knob) -> str:
+def _unit(name: Quantity | ControlKind) -> str:
     return _UNITS[name.value.rsplit("_", 1)[-1]]
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from joulewise.analyse.attribution import UNSEEN, UNTOUCHED
 from joulewise.analyse.run_result import analyse
-from joulewise.data import Caution
+from joulewise.data import WarningCode
 from joulewise.store.layout import PROCESSES
-from tests.helpers.runs import PID, START, MadeRun, device
+from tests.helpers.run_directories import PID, START, MadeRun, device
 
 IDLE_W = 42.0
 HELD_W = 65.0
@@ -40,7 +40,7 @@ def analysed(path, power_w, *sightings, hz=50.0, until_s=99.0, **columns):
 
 
 def unseen_uses(result):
-    return [w.device for w in result.warnings if w.code is Caution.UNSEEN_USE]
+    return [w.device for w in result.warnings if w.code is WarningCode.UNSEEN_USE]
 
 
 @pytest.mark.parametrize("hz", [1.0, 2.5, 50.0])
@@ -145,7 +145,7 @@ def test_utilisation_shows_use_that_power_does_not(tmp_path):
 def test_a_gpu_not_read_all_the_time_counts_with_a_warning(tmp_path, cut):
     result = analysed(tmp_path / "run", lambda t: IDLE_W + t % 2, **cut)
     assert "gpu0" in result.counted
-    (warning,) = (w for w in result.warnings if w.code is Caution.UNSEEN_USE)
+    (warning,) = (w for w in result.warnings if w.code is WarningCode.UNSEEN_USE)
     assert "not read all the time" in warning.message
 
 

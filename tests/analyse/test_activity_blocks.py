@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.analyse.activity import Activity, activity
-from joulewise.analyse.chunks import ArrayLane
-from joulewise.analyse.time_intervals import Stretch, TimeSet
+from joulewise.analyse.chunks import ArrayStream
+from joulewise.analyse.time_intervals import TimeInterval, TimeSet
 from joulewise.store.layout import StreamKind
 
 S = 10**9
-RUN = Stretch(20 * S, 40 * S)
+RUN = TimeInterval(20 * S, 40 * S)
 UTILISATION_NS = 2 * S
 TAIL_NS, BEFORE_NS, COUNTED_NS = 3 * S // 10, 15 * S // 100, 4 * S // 10
 MARGINS = {
@@ -133,7 +133,7 @@ def courses(seed, names, *, chunk_rows, is_low):
         is_hole = (t_ns > hole_ns) & (t_ns < hole_ns + int(rng.choice([0, 1, 3, 4, 30])) * S)
         values = np.where(is_hole, np.nan, values)
         columns[name] = values.astype(np.float64 if name == "energy_j" else np.float32)
-    return ArrayLane(columns, chunk_rows=chunk_rows)
+    return ArrayStream(columns, chunk_rows=chunk_rows)
 
 
 LANES = {
@@ -168,9 +168,9 @@ def test_blocks_tell_what_the_definition_does(chosen, seed, is_low, chunk_rows, 
 def test_a_rise_after_a_quiet_block_counts_though_it_was_active_before():
     t_ns = np.arange(15 * S, 45 * S, S // 10)
     load = (t_ns < 22 * S) * 250 + (t_ns > 35 * S) * 200
-    lane = ArrayLane({"t_ns": t_ns, "power_w": 42.0 + load}, chunk_rows=50)
+    lane = ArrayStream({"t_ns": t_ns, "power_w": 42.0 + load}, chunk_rows=50)
     for is_used, until_s in [(True, 45), (False, 34)]:
-        run = Stretch(RUN.start_ns, until_s * S)
+        run = TimeInterval(RUN.start_ns, until_s * S)
         shown = activity(lambda _, which: lane if which is StreamKind.FAST else None, "gpu0", run)
         assert shown.is_active is is_used
 
@@ -196,7 +196,7 @@ class Generated:
 
 
 def peak_b(chunks):
-    lane, run = Generated(chunks), Stretch(S, chunks * Generated.chunk_rows * (S // 10))
+    lane, run = Generated(chunks), TimeInterval(S, chunks * Generated.chunk_rows * (S // 10))
     tracemalloc.start()
     try:
         activity(lambda _, which: lane if which is StreamKind.FAST else None, "gpu0", run)

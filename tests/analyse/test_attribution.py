@@ -16,11 +16,11 @@ from joulewise.analyse.attribution import (
     merge_parts,
     read_sightings,
 )
-from joulewise.data import Caution, Excluded, PowerScope, Source
+from joulewise.data import Excluded, PowerScope, Source, WarningCode
 from joulewise.record.processes import ENDED, SIMULATION
 from joulewise.store.layout import PROCESSES
 from joulewise.store.manifest import Manifest
-from tests.helpers.runs import PID, START, S, device
+from tests.helpers.run_directories import PID, START, S, device
 
 OURS = DeviceProcess(PID, "python", ours=True)
 OTHER = DeviceProcess(77, "blender", ours=False)
@@ -57,7 +57,7 @@ def test_a_gpu_counts_where_a_process_of_the_command_held_it():
         Excluded("gpu1", f"{UNTOUCHED} (used by other processes: blender)"),
         Excluded("gpu2", UNTOUCHED),
     )
-    assert codes(choice) == [(Caution.EXCLUDED, "gpu1"), (Caution.EXCLUDED, "gpu2")]
+    assert codes(choice) == [(WarningCode.EXCLUDED, "gpu1"), (WarningCode.EXCLUDED, "gpu2")]
 
 
 def test_the_load_of_a_simulation_is_its_own():
@@ -75,7 +75,7 @@ def test_who_ended_unseen_may_have_been_the_commands():
         [device("gpu0")], [*sightings_of("gpu0", (-1, ())), back], activity=lambda *_: idle
     )
     assert choice.counted == ("gpu0",)
-    assert codes(choice) == [(Caution.UNSEEN_USE, "gpu0")]
+    assert codes(choice) == [(WarningCode.UNSEEN_USE, "gpu0")]
 
 
 def test_who_ended_and_was_the_commands_counts():
@@ -167,7 +167,7 @@ def test_unused_dies_make_no_lower_bound():
     choice = choose_devices([*pair(0), *pair(2)], sightings)
     assert (choice.counted, choice.missing) == (("gpu0",), ())
     assert Excluded("gpu3", UNTOUCHED) in choice.excluded
-    assert codes(choice) == [(Caution.EXCLUDED, "gpu2")]
+    assert codes(choice) == [(WarningCode.EXCLUDED, "gpu2")]
 
 
 def test_others_on_one_die_explain_the_activity_of_the_module():
@@ -202,7 +202,7 @@ def test_who_holds_a_die_holds_its_module_until_both_are_left():
 def test_a_silent_die_alone_counts_and_is_missing(sightings):
     choice = choose_devices([pair()[1]], sightings)
     assert choice.counted == choice.missing == ("gpu1",)
-    assert codes(choice) == [(Caution.UNAVAILABLE, "gpu1")]
+    assert codes(choice) == [(WarningCode.UNAVAILABLE, "gpu1")]
 
 
 def test_where_the_die_that_reports_cannot_be_read_both_are_missing():
@@ -221,7 +221,7 @@ def test_packages_count_where_their_platform_cannot_be_read():
     choice = choose_devices(devices, [])
     assert choice.counted == ("cpu0",)
     (warning,) = choice.warnings
-    assert (warning.code, warning.hint) == (Caution.UNAVAILABLE, "reset it")
+    assert (warning.code, warning.hint) == (WarningCode.UNAVAILABLE, "reset it")
     assert "it is lost" in warning.message
 
 
@@ -229,7 +229,7 @@ def test_a_driver_without_a_process_list_counts_all_gpus_with_a_warning():
     choice = choose_devices([device("gpu0"), device("gpu1")], [])
     assert choice.counted == ("gpu0", "gpu1")
     (warning,) = choice.warnings
-    assert warning.code is Caution.HOST_PROCESS_IDS
+    assert warning.code is WarningCode.HOST_PROCESS_IDS
     assert "lists no processes" in warning.message
 
 
@@ -244,7 +244,7 @@ def test_process_ids_of_the_host_count_all_and_say_so():
     sightings = [*sightings_of("gpu0", (-1, ()), (1, (HOSTS,))), *sightings_of("gpu1", (-1, ()))]
     choice = choose_devices([device("gpu0"), device("gpu1")], sightings, notes=notes)
     assert choice.counted == ("gpu0",)
-    assert codes(choice)[-1] == (Caution.HOST_PROCESS_IDS, None)
+    assert codes(choice)[-1] == (WarningCode.HOST_PROCESS_IDS, None)
     assert "host's process ids" in choice.warnings[-1].message
 
 
@@ -258,14 +258,14 @@ def test_one_that_has_just_ended_is_no_sign_of_a_container():
 def test_a_busy_gpu_without_processes_may_be_the_commands():
     choice = choose_devices([device("gpu0")], sightings_of("gpu0", (-1, ())), busy=["gpu0"])
     assert choice.counted == ("gpu0",)
-    assert codes(choice) == [(Caution.HOST_PROCESS_IDS, None)]
+    assert codes(choice) == [(WarningCode.HOST_PROCESS_IDS, None)]
 
 
 def test_a_gpu_without_a_reading_counts_and_is_missing():
     choice = choose_devices([device("gpu0")], sightings_of("gpu0", (1, (OURS,))), unread=["gpu0"])
     assert choice.counted == choice.missing == ("gpu0",)
     (warning,) = choice.warnings
-    assert (warning.code, warning.device) == (Caution.UNAVAILABLE, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.UNAVAILABLE, "gpu0")
     assert warning.message == "hardly read while the command ran"
     assert warning.hint == "for details: joulewise doctor"
 
@@ -286,7 +286,7 @@ def test_a_gpu_that_is_lost_is_no_sign_of_a_container():
     unread = choose_devices([device("gpu0")], [], notes=(lost,), unread=["gpu0"])
     assert unread.missing == ("gpu0",)
     assert unread.warnings[0].message == "hardly read while the command ran: it is lost"
-    assert codes(unread) == [(Caution.UNAVAILABLE, "gpu0")]
+    assert codes(unread) == [(WarningCode.UNAVAILABLE, "gpu0")]
     (warning,) = choose_devices([device("gpu0")], [], notes=(lost,)).warnings
     assert "pid" not in warning.hint
 

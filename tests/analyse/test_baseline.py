@@ -19,7 +19,7 @@ from joulewise.analyse.run_result import analyse
 from joulewise.data import Energy, SensorProfile, Source
 from joulewise.store.layout import StreamKind
 from tests.helpers import ideal_sensors as sensed
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 CARD = SensorProfile(0.1, 0.1, 0.0)  # 0.2 s are left out at either end
 

@@ -5,7 +5,7 @@ import pytest
 from joulewise.analyse.run_result import analyse
 from joulewise.data import Source
 from joulewise.store.manifest import CommandRecord
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 
 def cpu(path, load_pct, cpu_s, source=Source.MODELLED):

@@ -9,7 +9,7 @@ from joulewise.data import Source
 from joulewise.hooks.marks import Marks
 from joulewise.store.layout import MARKS
 from joulewise.store.manifest import CommandRecord, read_manifest
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 ENERGY = ("energy_j", "error_sampling_j", "error_gain_j")
 WATTS = ("mean_w", "peak_w", "counter_j", "integral_j")

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from joulewise.analyse.group import GroupRun, sum_group
-from joulewise.data import Caution, Energy, RunResult, Source, Span, SpanResult, Use, total
-from joulewise.data.contract import as_json, from_json
+from joulewise.data import Energy, RunResult, Source, Span, SpanResult, Use, WarningCode, total
+from joulewise.data.run_result_json import as_json, from_json
 from joulewise.report.views.run import run_view
 from joulewise.store.manifest import Manifest
-from tests.helpers.runs import START, S, device
+from tests.helpers.run_directories import START, S, device
 
 
 def member(
@@ -85,7 +85,7 @@ class TestOverlap:
         assert found.run.total.value == 95e3
         assert found.counted == ("n1/gpu0",)
         (warning,) = found.warnings
-        assert warning.code is Caution.OVERLAP
+        assert warning.code is WarningCode.OVERLAP
         assert warning.device == "n1/gpu0"
         assert (
             "a recorded it at the same time as b; 50 s of it are in no other run" in warning.message

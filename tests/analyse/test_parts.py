@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.device_energy import measure_parts
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import DeviceInfo, Kind, PowerScope, SensorProfile
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import RecordedDevice
@@ -28,7 +28,7 @@ class Readings:
 def parts(scope, end_ns=10 * S):
     device = replace(GPU, info=replace(GPU.info, power_scope=scope))
     lanes = {StreamKind.FAST: Readings()}
-    return measure_parts(lambda _key, lane: lanes.get(lane), device, Stretch(0, end_ns))
+    return measure_parts(lambda _key, lane: lanes.get(lane), device, TimeInterval(0, end_ns))
 
 
 def test_the_gpu_is_a_part_of_a_module():

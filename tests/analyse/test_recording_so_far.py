@@ -6,13 +6,13 @@ import os
 import pytest
 
 from joulewise.analyse.run_result import analyse
-from joulewise.data import Caution, Source
+from joulewise.data import Source, WarningCode
 from joulewise.hooks.marks import Marks
 from joulewise.process.linux import boot_id, started_ticks
 from joulewise.report.views.run import run_view
 from joulewise.store.layout import LIVE, MARKS
 from joulewise.store.manifest import CommandRecord, RecorderRecord
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 
 def recording(made):
@@ -60,7 +60,7 @@ def test_a_device_that_fell_silent_is_warned_of_during_the_run(tmp_path):
     result = analyse(recording(started(tmp_path, gpu_until_s=3.0)))
     assert result.time_s == pytest.approx(9.7, abs=0.03)
     assert result.run.total.at_least
-    assert Caution.UNAVAILABLE in [it.code for it in result.warnings]
+    assert WarningCode.UNAVAILABLE in [it.code for it in result.warnings]
 
 
 def test_the_forecast_has_the_time_it_was_made(tmp_path):

@@ -9,14 +9,14 @@ import pytest
 from joulewise.analyse import run_spans
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import read_result, write_result
-from joulewise.data import Caution, Source, total
-from joulewise.data.contract import as_json
+from joulewise.data import Source, WarningCode, total
+from joulewise.data.run_result_json import as_json
 from joulewise.hooks.marks import Marks
 from joulewise.report.views.run import run_view
-from joulewise.store.layout import MARKS, RESULT, STREAM, StreamKind, lane_path
+from joulewise.store.layout import MARKS, RESULT, STREAM, StreamKind, stream_path
 from joulewise.store.manifest import CommandRecord
 from joulewise.store.runs import read_summary
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 
 def noisy(level_w):
@@ -173,7 +173,7 @@ def test_of_too_many_spans_those_of_rare_names_are_listed(made, monkeypatch):
 
 def test_of_many_names_that_are_too_short_some_are_named(made):
     made.spans(*((f"layer {i}", i, 1 + i / 10, 1.001 + i / 10) for i in range(7)))
-    (warning,) = [w for w in analyse(made.write()).warnings if w.code is Caution.SPAN_TOO_SHORT]
+    (warning,) = [w for w in analyse(made.write()).warnings if w.code is WarningCode.SPAN_TOO_SHORT]
     assert "'layer 4'" in warning.message
     assert "'layer 5'" not in warning.message
     assert "and those of 2 more names" in warning.message
@@ -208,7 +208,7 @@ def test_a_run_that_was_killed_goes_up_to_its_last_row(made):
 
 def test_a_trace_that_was_cut_off_is_read_up_to_there(made):
     run = made.write()
-    path = lane_path(run, "gpu0", StreamKind.FAST, STREAM)
+    path = stream_path(run, "gpu0", StreamKind.FAST, STREAM)
     path.write_bytes(path.read_bytes()[:-1000])
     result = analyse(run)
     assert result.run.devices["gpu0"].energy is None  # it was one batch
@@ -243,7 +243,7 @@ def test_the_total_without_a_lost_gpu_is_a_lower_bound(made):
     assert result.run.devices["gpu1"].energy is None
     known = [result.run.devices[key].energy for key in ("gpu0", "cpu0")]
     assert result.run.total == replace(total(known), at_least=True)
-    assert (Caution.UNAVAILABLE, "gpu1") in [(w.code, w.device) for w in result.warnings]
+    assert (WarningCode.UNAVAILABLE, "gpu1") in [(w.code, w.device) for w in result.warnings]
 
 
 @pytest.mark.parametrize("used", ["gpu0", "gpu1"])

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.chunks import ArrayStream
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.sensor_summary import sensor_rates
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.store.layout import StreamKind
 from joulewise.units import NS_PER_S
-from tests.helpers.runs import MadeRun, device
+from tests.helpers.run_directories import MadeRun, device
 
 brief = settings(max_examples=80, deadline=None)
 
@@ -26,12 +26,12 @@ def rates(fast=None, slow=None, run_s=(0.0, 40.0), vendor="nvidia", **options):
 
     known = {StreamKind.FAST: fast, StreamKind.SLOW: slow}
     columns = {one: lane(readings) for one, readings in known.items() if readings}
-    lanes = {one: ArrayLane(readings, **options) for one, readings in columns.items()}
+    lanes = {one: ArrayStream(readings, **options) for one, readings in columns.items()}
     return sensor_rates(
         lambda _, which: lanes.get(which),
         device("gpu0", vendor=vendor),
         columns.get(StreamKind.SLOW, {}),
-        Stretch(*(round(t_s * NS_PER_S) for t_s in run_s)),
+        TimeInterval(*(round(t_s * NS_PER_S) for t_s in run_s)),
     )
 
 

@@ -9,7 +9,7 @@ from joulewise.analyse.run_result import analyse
 from joulewise.analyse.sensor_summary import NAMES_SUMMARISED
 from joulewise.analyse.time_intervals import TimeSet
 from joulewise.data import Source
-from tests.helpers.runs import MadeRun, device
+from tests.helpers.run_directories import MadeRun, device
 
 brief = settings(max_examples=80, deadline=None)
 REQUIRED = {

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.sensor_summary import under_load
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.units import NS_PER_S
 
 IDLE, CAPPED, NOTHING = 0x1, 0x4, 0x0
-RUN = Stretch(0, 100 * NS_PER_S)
+RUN = TimeInterval(0, 100 * NS_PER_S)
 
 
 def slow(reasons, clocks, **columns):
@@ -29,7 +29,7 @@ def test_only_polls_under_load_count():
 
 def test_what_was_before_and_after_the_run_does_not_count():
     looks = slow([NOTHING] * 10 + [CAPPED] * 10, [1500] * 10 + [900] * 10)
-    found = under_load(looks, Stretch(0, 10 * NS_PER_S - 1), "nvidia")
+    found = under_load(looks, TimeInterval(0, 10 * NS_PER_S - 1), "nvidia")
     assert found["capped"] == 0.0
     assert found["sm_clock_mhz"] == 1500.0
 

@@ -6,7 +6,7 @@ from joulewise.analyse.run_result import analyse
 from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.hooks.marks import Marks
 from joulewise.store.layout import MARKS
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 
 def run_of(tmp_path, *spans, cut=()):

@@ -14,7 +14,7 @@ from joulewise.calibrate.response import is_long_average
 from joulewise.calibrate.virtual_bench import VirtualBench
 from joulewise.data import DeviceInfo, Kind, Quantity, SensorProfile, Unavailable
 from joulewise.errors import UsageError
-from joulewise.record.sensor_profiles import CalibratedValue, SensorTiming, kept_card
+from joulewise.record.sensor_profiles import CalibratedValue, SensorTiming, read_calibrated_profile
 from joulewise.report.terminal.calibration import as_json, draw, warnings
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 
@@ -82,7 +82,7 @@ def test_a_board_that_was_disturbed_is_not_calibrated(environ):
     found = keep(calibrate(BOARD, {}, Disturbed(unit_of("v100", 1)), 10.0), environ, WHEN)
     assert found.sensors[Quantity.POWER] == Unavailable("others used it")
     assert (found.card, found.path) == (None, None)
-    assert kept_card(BOARD, environ) is None
+    assert read_calibrated_profile(BOARD, environ) is None
 
 
 def test_too_short_a_time_is_refused():
@@ -111,7 +111,7 @@ class TestKeeping:
     def test_a_gain_stays_when_the_timing_is_found_anew(self, environ):
         keep(replace(FOUND, gain=CalibratedValue(1.02, 0.02), gain_how="a meter"), environ, WHEN)
         keep(replace(FOUND, counter_period_s=None), environ, "later")
-        card = kept_card(BOARD, environ)
+        card = read_calibrated_profile(BOARD, environ)
         assert (card.gain, card.gain_how, card.when) == (
             CalibratedValue(1.02, 0.02),
             "a meter",
@@ -126,7 +126,7 @@ class TestKeeping:
             environ,
             "later",
         )
-        card = kept_card(BOARD, environ)
+        card = read_calibrated_profile(BOARD, environ)
         assert card.sensors == {"power_w": TIMING}
         assert card.gain == CalibratedValue(0.98, 0.02)
 
@@ -140,7 +140,7 @@ class TestKeeping:
     def test_what_was_not_found_leaves_the_card_alone(self, environ):
         keep(FOUND, environ, WHEN)
         lost = keep(Calibration(BOARD, gain=Unavailable("no")), environ, "later")
-        assert lost.card.when == kept_card(BOARD, environ).when == WHEN
+        assert lost.card.when == read_calibrated_profile(BOARD, environ).when == WHEN
 
 
 class TestTelling:
@@ -209,5 +209,5 @@ class TestTelling:
 
 def test_a_card_on_disk_reads_back_as_what_was_found(environ):
     found = keep(calibrate(BOARD, {}, VirtualBench(unit_of("a100", 3)), 15.0), environ, WHEN)
-    assert kept_card(BOARD, environ) == found.card
+    assert read_calibrated_profile(BOARD, environ) == found.card
     assert set(found.card.sensors) == {"power_w", "power_instant_w"}

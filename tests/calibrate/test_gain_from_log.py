@@ -16,7 +16,7 @@ from joulewise.errors import UsageError
 from joulewise.record.sensor_profiles import CalibratedValue
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.store.arrow_stream import schema
-from joulewise.store.layout import STREAM, TRACE, StreamKind, lane_path
+from joulewise.store.layout import STREAM, TRACE, StreamKind, stream_path
 from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, write_manifest
 from joulewise.units import NS_PER_S
 
@@ -95,7 +95,7 @@ def recorded_run(folder, units, seed=0):
         }
         shape = schema(tuple(columns))
         with pa.ipc.new_stream(
-            lane_path(folder, f"gpu{number}", StreamKind.FAST, STREAM), shape
+            stream_path(folder, f"gpu{number}", StreamKind.FAST, STREAM), shape
         ) as file:
             file.write_batch(pa.record_batch([pa.array(c) for c in columns.values()], shape))
         info = DeviceInfo(f"gpu{number}", Kind.GPU, unit.board.name, f"GPU-{number}", "nvidia", "1")
@@ -125,6 +125,6 @@ def test_the_gains_of_two_boards_from_a_run(tmp_path):
 
 def test_a_run_without_a_gpu_is_refused(tmp_path):
     log = recorded_run(tmp_path / "run", [make_unit(load_board("v100"), 4)])
-    lane_path(tmp_path / "run", "gpu0", StreamKind.FAST, STREAM).unlink()
+    stream_path(tmp_path / "run", "gpu0", StreamKind.FAST, STREAM).unlink()
     with pytest.raises(UsageError, match="no trace of a GPU"):
         gains_from_run(tmp_path / "run", WallMeter(log, SUPPLY))

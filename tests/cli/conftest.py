@@ -13,7 +13,7 @@ from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import write_result
 from joulewise.cli import main
 from joulewise.data import Source
-from tests.helpers.runs import PID, MadeRun, device
+from tests.helpers.run_directories import PID, MadeRun, device
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import write_result
 from joulewise.store.checksums import write_final_checksums
-from tests.helpers.runs import S
+from tests.helpers.run_directories import S
 
 HOSTILE = "<b>=cmd()\x1b[31m"
 

@@ -11,9 +11,9 @@ from pyarrow import parquet
 
 from joulewise.store.arrow_stream import schema, write_stream
 from joulewise.store.checksums import write_final_checksums
-from joulewise.store.layout import RESULT, STREAM, StreamKind, lane_path
-from joulewise.store.trace import open_lane
-from tests.helpers.runs import PID, MadeRun, device
+from joulewise.store.layout import RESULT, STREAM, StreamKind, stream_path
+from joulewise.store.trace import open_device_stream
+from tests.helpers.run_directories import PID, MadeRun, device
 
 ID = "20261116-003512-7f3a"
 
@@ -33,7 +33,7 @@ def test_the_trace_is_every_reading_of_every_device(joulewise, run):
     assert list(rows[0]) == ["t_s", "device", "t_ns", "energy_j", "power_w", "source"]
     assert {row["device"] for row in rows} == {"gpu0", "gpu1", "cpu0"}
     mine = [row for row in rows if row["device"] == "gpu0"]
-    lane = open_lane(run, "gpu0", StreamKind.FAST)
+    lane = open_device_stream(run, "gpu0", StreamKind.FAST)
     (chunk,) = lane.chunks(["t_ns", "power_w"])
     assert [int(row["t_ns"]) for row in mine] == chunk["t_ns"].tolist()
     assert [float(row["power_w"]) for row in mine] == pytest.approx(chunk["power_w"].tolist())
@@ -63,7 +63,7 @@ def test_samples_of_a_quantity_besides_power(joulewise, make_run):
     t_ns = [5 * 10**9, 6 * 10**9]
     columns = {"t_ns": t_ns, "sm_clock_mhz": [1380.0, 1530.0]}
     table = pa.Table.from_pydict(columns, schema=schema(tuple(columns)))
-    write_stream(lane_path(run, "gpu0", StreamKind.BUFFER_SM_CLOCK, STREAM), table)
+    write_stream(stream_path(run, "gpu0", StreamKind.BUFFER_SM_CLOCK, STREAM), table)
     what = ("--what", "samples", "--quantity", "sm_clock_mhz")
     rows = rows_of(joulewise("export", ID, *what, "-o", "-"))
     assert [(int(row["t_ns"]), float(row["sm_clock_mhz"])) for row in rows] == [
@@ -219,7 +219,7 @@ def test_a_full_disk(joulewise, run):
 def test_a_damaged_trace_is_exported_up_to_the_damage_with_a_word(joulewise, run):
     write_final_checksums(run)
     whole = rows_of(joulewise("export", ID, "--device", "gpu0", "-o", "-"))
-    path = lane_path(run, "gpu0", StreamKind.FAST, STREAM)
+    path = stream_path(run, "gpu0", StreamKind.FAST, STREAM)
     path.write_bytes(path.read_bytes()[:-50])
     ran = joulewise("export", ID, "--device", "gpu0", "-o", "-")
     assert ran.returncode == 0

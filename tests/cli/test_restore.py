@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from joulewise.cli import restore
 from joulewise.control.holds import Change, Hold, LeaseHolder
 from joulewise.control.permissions import EPILOG
-from joulewise.data import Knob
+from joulewise.data import ControlKind
 from joulewise.errors import PermissionDeniedError
 from joulewise.process.linux import boot_id, pid_namespace
-from joulewise.process.state_dir import ENDING, FOLDER, made
+from joulewise.process.state_dir import ENDING, FOLDER, make_state_folder
 from tests.helpers.processes import JOULEWISE
 
 PYTHON = sys.executable
@@ -243,12 +243,12 @@ def as_nobody(tmp_path, monkeypatch):
     folders = [tmp_path / "own", tmp_path / "root"]
     monkeypatch.setattr(state_dir, "state_folders", lambda _: folders)
     monkeypatch.setattr(state_dir, "state_folder", lambda _: folders[0])
-    monkeypatch.setattr("joulewise.process.state_dir.may_put_back", lambda path: path != folders[1])
+    monkeypatch.setattr("joulewise.process.state_dir.may_restore", lambda path: path != folders[1])
 
     def run(boot, value=150.0):
-        change = Change("GPU-1", "gpu0", Knob.POWER_LIMIT, 250.0, value)
+        change = Change("GPU-1", "gpu0", ControlKind.POWER_LIMIT, 250.0, value)
         hold = Hold("1", LeaseHolder(4711, 0, "python", 1.0), (change,))
-        journal = made(made(folders[1]) / FOLDER) / f"4711-a{ENDING}"
+        journal = make_state_folder(make_state_folder(folders[1]) / FOLDER) / f"4711-a{ENDING}"
         header = {
             "format": 1,
             "boot_id": boot,

@@ -13,7 +13,7 @@ from joulewise.store.manifest import CommandRecord, RecorderRecord, read_manifes
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.stored_sweeps import create
-from tests.helpers.runs import START, S
+from tests.helpers.run_directories import START, S
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-beef"
 

@@ -8,7 +8,7 @@ import pytest
 from joulewise.process.linux import boot_id, started_ticks
 from joulewise.store.layout import LIVE
 from joulewise.store.manifest import CommandRecord, RecorderRecord
-from tests.helpers.runs import START
+from tests.helpers.run_directories import START
 
 ID = "20261116-003512-7f3a"
 OUTLOOK = {

@@ -26,7 +26,7 @@ from joulewise.analyse.stored_result import write_result
 from joulewise.data import Source
 from joulewise.session import run as session_run
 from joulewise.session.request import Ready
-from tests.helpers.runs import PID, MadeRun, device
+from tests.helpers.run_directories import PID, MadeRun, device
 
 FOLDER = Path(__file__).with_name("snapshots")
 WRITE = "JOULEWISE_WRITE_SNAPSHOTS"

@@ -10,7 +10,7 @@ import pytest
 
 from joulewise.cli.run import command as run_verb
 from joulewise.cli.sweep import command as sweep_verb
-from joulewise.data.sweeps import KNOBS, knob_option
+from joulewise.data.sweeps import KNOBS, control_option
 from joulewise.sweep.spec_file import read
 from tests.helpers.paths import ROOT
 
@@ -60,7 +60,7 @@ def test_what_cannot_be_intended_is_refused_before_anything_runs(joulewise, stor
 
 @pytest.mark.parametrize("knob", KNOBS)
 def test_a_setting_is_named_alike_in_a_sweep_a_run_and_a_file(tmp_path, knob):
-    option = knob_option(knob)
+    option = control_option(knob)
     for verb in (sweep_verb, run_verb):
         assert option in {name for parameter in verb.params for name in parameter.opts}
     file = tmp_path / "sweeps.toml"

@@ -10,7 +10,7 @@ from jsonschema import validate
 from joulewise.compare.conditions import judge, parse_condition
 from joulewise.compare.judgement import CompareOutcome, VerdictBasis
 from joulewise.compare.result_json import judged_json, runs_json, sweeps_json
-from joulewise.compare.runs import CompareCaution, compare_runs
+from joulewise.compare.runs import CompareWarningCode, compare_runs
 from joulewise.compare.sweeps import compare_sweeps
 from joulewise.data import Source
 from tests.helpers.comparison_runs import joules, made, side
@@ -50,7 +50,7 @@ COMPARED = exactly(
     reason={"type": ["string", "null"]},
 )
 CAUTIONS = listed(
-    exactly(code={"enum": [it.value for it in CompareCaution]}, message=TEXT, hint=TEXT)
+    exactly(code={"enum": [it.value for it in CompareWarningCode]}, message=TEXT, hint=TEXT)
 )
 SIDE = exactly(
     name=TEXT, runs=TEXTS, simulated=TEXTS, left_out=listed(exactly(run=TEXT, reason=TEXT))
@@ -152,5 +152,5 @@ def test_every_key_and_word_is_documented():
     parts = (RUNS, SWEEPS, SIDE, WORK, SWEEP, COMPARED, OWN, CHOICE, CHOICES, CONDITION)
     keys = {key for part in parts for key in part["properties"]} | {"conditions", "finding", "what"}
     assert not keys - set(re.findall(r"`(\w+)`", PAGE))
-    words = [it.value for kind in (CompareOutcome, VerdictBasis, CompareCaution) for it in kind]
+    words = [it.value for kind in (CompareOutcome, VerdictBasis, CompareWarningCode) for it in kind]
     assert not [it for it in words if f"`{it}`" not in PAGE]

@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise.compare.judgement import CompareOutcome, VerdictBasis
-from joulewise.compare.runs import CompareCaution, compare_runs
+from joulewise.compare.runs import CompareWarningCode, compare_runs
 from joulewise.data import Source
 from joulewise.store.manifest import CommandRecord
 from tests.helpers.comparison_runs import joules, made, side
@@ -44,7 +44,7 @@ def test_single_runs_say_that_their_verdict_is_the_meters():
     assert found.get("energy").basis is VerdictBasis.MEASUREMENT
     assert found.get("energy").verdict is CompareOutcome.LESS
     assert found.get("time").verdict is CompareOutcome.UNKNOWN
-    assert CompareCaution.SINGLE_RUNS in codes(found)
+    assert CompareWarningCode.SINGLE_RUNS in codes(found)
 
 
 def test_the_gain_cancels_on_one_board_only():
@@ -62,7 +62,7 @@ def test_a_cpu_is_the_same_only_on_the_same_machine():
     assert compared([here], [there]).get("cpu0").ratio.high > 2
     same = compared([here], [made("3", energies=energies)])
     assert same.get("cpu0").ratio.high < 1.01
-    assert CompareCaution.NOT_MEASURED in codes(same)
+    assert CompareWarningCode.NOT_MEASURED in codes(same)
 
 
 def test_totals_of_different_things_are_not_compared():
@@ -73,7 +73,7 @@ def test_totals_of_different_things_are_not_compared():
         assert "1 cpu (modelled)" in found.get(quantity).reason
         assert found.get(quantity).ratio is None
     assert found.get("gpu0").verdict is CompareOutcome.NOISE
-    assert CompareCaution.NOT_COMPARABLE in codes(found)
+    assert CompareWarningCode.NOT_COMPARABLE in codes(found)
 
 
 def test_a_measured_cpu_is_not_compared_with_a_modelled_one():
@@ -89,13 +89,13 @@ def test_two_gpus_are_compared_with_one_and_pointed_out():
     found = compared([made("1")], [made("2", energies=two)])
     assert found.get("energy").ratio.mean == pytest.approx(1.5)
     assert found.get("gpu1") is None
-    assert CompareCaution.DIFFERENT_DEVICES in codes(found)
+    assert CompareWarningCode.DIFFERENT_DEVICES in codes(found)
     assert "devices that count" in [it.what for it in found.differences]
 
 
 def test_different_epochs_are_pointed_out():
     found = compared([made("1")], [made("2", epochs=4, time_s=200.0)])
-    (warning,) = [it for it in found.cautions if it.code is CompareCaution.DIFFERENT_WORK]
+    (warning,) = [it for it in found.cautions if it.code is CompareWarningCode.DIFFERENT_WORK]
     assert warning.message == "different amounts of work: A has 2 epochs, B 4"
     assert found.get("time/epoch").ratio.mean == pytest.approx(1)
 
@@ -124,13 +124,13 @@ def test_what_is_the_same_is_no_difference():
 def test_a_side_of_different_work_is_pointed_out():
     other = made("2", commands=(CommandRecord(1, ("python", "other.py"), 0, 1, 0),))
     found = compared([made("1"), other], [made("3"), made("4")])
-    (warning,) = [it for it in found.cautions if it.code is CompareCaution.MIXED_SIDE]
+    (warning,) = [it for it in found.cautions if it.code is CompareWarningCode.MIXED_SIDE]
     assert "the runs of A differ in command" in warning.message
 
 
 def test_a_run_that_failed_is_pointed_out():
     found = compared([made("1")], [made("2", exit_code=3)])
-    (warning,) = [it for it in found.cautions if it.code is CompareCaution.DID_NOT_END_WELL]
+    (warning,) = [it for it in found.cautions if it.code is CompareWarningCode.DID_NOT_END_WELL]
     assert "2 ended with status 3" in warning.message
 
 
@@ -163,7 +163,7 @@ def test_a_device_is_advised_only_where_it_was_measured_on_both_sides():
     def hint(**energies):
         sides = [side(name, made(name, energies=energies)) for name in "ab"]
         (caution,) = (
-            it for it in compare_runs(*sides).cautions if it.code is CompareCaution.NOT_MEASURED
+            it for it in compare_runs(*sides).cautions if it.code is CompareWarningCode.NOT_MEASURED
         )
         return caution.hint
 

@@ -7,18 +7,18 @@ import pytest
 
 from joulewise.compare.judgement import CompareOutcome
 from joulewise.compare.quantities import have_common_number
-from joulewise.compare.runs import CompareCaution, compare_runs
+from joulewise.compare.runs import CompareWarningCode, compare_runs
 from joulewise.compare.sweeps import compare_sweeps
-from joulewise.data import DOUBTFUL, Caution, RunWarning, Span
+from joulewise.data import DOUBTFUL, QualityWarning, Span, WarningCode
 from joulewise.data.sweeps import Work
 from joulewise.metrics.boundary import SampleCount, View
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.result import SweepCaution
+from joulewise.metrics.result import SweepWarningCode
 from joulewise.store.manifest import CommandRecord
 from tests.helpers.comparison_runs import S, joules, made, side
 from tests.helpers.sweeps import limit, sweep, trial
 
-WORK = {CompareCaution.DIFFERENT_WORK, CompareCaution.WORK_NOT_KNOWN}
+WORK = {CompareWarningCode.DIFFERENT_WORK, CompareWarningCode.WORK_NOT_KNOWN}
 
 
 def compared(a, b):
@@ -57,7 +57,7 @@ def test_steps_of_one_size_are_compared_whatever_the_number_of_epochs():
 def test_without_epochs_more_steps_are_more_work():
     found = compared(made("1", epochs=0, steps=10), made("2", epochs=0, steps=20, time_s=200.0))
     assert (found.work.per, found.work.is_same) == ("step", False)
-    assert work_codes(found) == [CompareCaution.DIFFERENT_WORK]
+    assert work_codes(found) == [CompareWarningCode.DIFFERENT_WORK]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_without_epochs_steps_of_other_batches_leave_the_work_unknown(of_a, of_b
         made("2", epochs=0, steps=20, **command(*of_b)),
     )
     assert (found.work.per, found.work.is_same) == ("run", None)
-    assert work_codes(found) == [CompareCaution.WORK_NOT_KNOWN]
+    assert work_codes(found) == [CompareWarningCode.WORK_NOT_KNOWN]
     assert found.get("time/step").reason == "a batch has 16 samples in A, 64 in B"
 
 
@@ -228,7 +228,7 @@ def test_sweeps_of_other_numbers_of_epochs_are_compared_per_epoch():
 
 
 def test_sweeps_that_do_not_tell_their_work_say_so():
-    assert work_codes(compare_sweeps(runs_of(), runs_of())) == [CompareCaution.WORK_NOT_KNOWN]
+    assert work_codes(compare_sweeps(runs_of(), runs_of())) == [CompareWarningCode.WORK_NOT_KNOWN]
     assert work_codes(compare_sweeps(runs_of(9), runs_of(9))) == []
 
 
@@ -254,7 +254,7 @@ def test_epochs_with_their_validation_are_not_compared_with_epochs_without():
     reason = "the validations lie within epochs in A, outside epochs in B"
     assert found.get("energy/epoch").reason == reason
     assert found.get("time/epoch").verdict is CompareOutcome.NOT_COMPARABLE
-    assert CompareCaution.DIFFERENT_EPOCHS in [it.code for it in found.cautions]
+    assert CompareWarningCode.DIFFERENT_EPOCHS in [it.code for it in found.cautions]
     assert found.get("energy").ratio is not None
     assert ("validations", ("within epochs",), ("outside epochs",)) in [
         (it.what, it.a, it.b) for it in found.differences
@@ -264,14 +264,14 @@ def test_epochs_with_their_validation_are_not_compared_with_epochs_without():
 def test_epochs_that_all_contain_their_validation_are_compared():
     found = compared(validated("1", 40), validated("2", 30))
     assert found.get("time/epoch").ratio is not None
-    assert CompareCaution.DIFFERENT_EPOCHS not in [it.code for it in found.cautions]
+    assert CompareWarningCode.DIFFERENT_EPOCHS not in [it.code for it in found.cautions]
 
 
 def test_epochs_that_were_broken_off_are_told_of():
     run = made("2")
     run.result.details["spans"]["epoch"]["unfinished"] = 1
     (warning,) = [
-        it for it in compared(made("1"), run).cautions if it.code is CompareCaution.UNFINISHED
+        it for it in compared(made("1"), run).cautions if it.code is CompareWarningCode.UNFINISHED
     ]
     assert warning.message == "B has unfinished epochs: 1 of 2"
 
@@ -283,7 +283,7 @@ def test_another_number_of_steps_of_one_batch_size_is_other_work():
     found = compared(made("1", steps=16, **size), made("2", steps=8, **half, **size))
     assert (found.work.per, found.work.is_same, found.work.unit) == ("step", False, "step")
     assert (found.work.a, found.work.b) == ((32,), (16,))
-    assert work_codes(found) == [CompareCaution.DIFFERENT_WORK]
+    assert work_codes(found) == [CompareWarningCode.DIFFERENT_WORK]
     assert found.get("energy/step").ratio.mean == pytest.approx(1)
     reason = "an epoch has 16 steps in A, 8 in B, at the same batch size"
     assert found.get("energy/epoch").reason == reason
@@ -316,21 +316,21 @@ def test_epochs_of_as_many_steps_are_compared_per_epoch():
 def test_epochs_on_one_side_only_leave_the_work_unknown():
     found = compared(made("1", epochs=2), made("2", epochs=0))
     assert (found.work.per, found.work.is_same) == ("run", None)
-    assert work_codes(found) == [CompareCaution.WORK_NOT_KNOWN]
+    assert work_codes(found) == [CompareWarningCode.WORK_NOT_KNOWN]
     assert "A has 2 epochs, B none" in found.cautions[-1].message
     assert work_codes(compared(made("1", epochs=0), made("2", epochs=0))) == []
 
 
 def with_warning(run, code, message="of it", device=None):
-    warning = RunWarning(code, message, "a hint", device)
+    warning = QualityWarning(code, message, "a hint", device)
     return replace(run, result=replace(run.result, warnings=(warning,)))
 
 
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (Caution.DAMAGED, "marks/1.marks is damaged: it has 3 of 5 bytes"),
-        (Caution.SPANS_LOST, "spans in 1.marks were lost"),
+        (WarningCode.DAMAGED, "marks/1.marks is damaged: it has 3 of 5 bytes"),
+        (WarningCode.SPANS_LOST, "spans in 1.marks were lost"),
     ],
 )
 @pytest.mark.parametrize("which", ["A", "B"])
@@ -340,7 +340,7 @@ def test_with_damaged_marks_the_work_is_not_known(code, message, which):
     runs[which] = with_warning(runs[which], code, message)
     found = compared(*runs.values())
     assert (found.work.per, found.work.is_same) == ("run", None)
-    assert work_codes(found) == [CompareCaution.WORK_NOT_KNOWN]
+    assert work_codes(found) == [CompareWarningCode.WORK_NOT_KNOWN]
     assert f"marks of {which} are damaged" in found.cautions[-1].message
 
 
@@ -348,26 +348,28 @@ def test_with_damaged_marks_the_work_is_not_known(code, message, which):
 def test_warnings_that_put_figures_in_doubt_are_repeated(code):
     damaged = with_warning(made("2"), code)
     for a, b, name in ((made("1"), damaged, "B"), (damaged, made("1"), "A")):
-        (caution,) = [it for it in compared(a, b).cautions if it.code is CompareCaution.RUN_WARNING]
+        (caution,) = [
+            it for it in compared(a, b).cautions if it.code is CompareWarningCode.RUN_WARNING
+        ]
         assert caution.message == f"figures of {name} may be wrong: 2, {code.value}: of it"
         assert caution.hint == "a hint"
 
 
 @pytest.mark.parametrize(("device", "times"), [("gpu0", 1), ("node1/gpu0", 1), ("cpu0", 0)])
 def test_a_shared_gpu_is_told_of_and_a_shared_cpu_is_not(device, times):
-    shared = with_warning(made("2"), Caution.OTHER_PROCESSES, device=device)
+    shared = with_warning(made("2"), WarningCode.OTHER_PROCESSES, device=device)
     codes = [it.code for it in compared(made("1"), shared).cautions]
-    assert codes.count(CompareCaution.RUN_WARNING) == times
+    assert codes.count(CompareWarningCode.RUN_WARNING) == times
 
 
 def test_a_damaged_run_among_the_trials_of_a_sweep_is_told_of():
     sound = [trial(limit(w), i, 10.0, 1_000.0 + w, run=f"r{i}") for i in (0, 1) for w in (200, 300)]
     damaged = [replace(sound[0], warnings=("file_damaged", "no_marks")), *sound[1:]]
-    assert SweepCaution.RUN_WARNING not in sweep_codes(sound)
-    assert SweepCaution.RUN_WARNING in sweep_codes(damaged)
+    assert SweepWarningCode.RUN_WARNING not in sweep_codes(sound)
+    assert SweepWarningCode.RUN_WARNING in sweep_codes(damaged)
     whole, other = sweep(sound, limit(300)), sweep(damaged, limit(300))
     found = compare_sweeps(whole, replace(other, id="other"), (), View())
-    (caution,) = [it for it in found.cautions if it.code is CompareCaution.RUN_WARNING]
+    (caution,) = [it for it in found.cautions if it.code is CompareWarningCode.RUN_WARNING]
     assert "figures of B may be wrong: 1 of its runs" in caution.message
     assert "file_damaged" in caution.message
     assert "no_marks" not in caution.message

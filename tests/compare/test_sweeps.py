@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise.compare.judgement import CompareOutcome
-from joulewise.compare.runs import CompareCaution
+from joulewise.compare.runs import CompareWarningCode
 from joulewise.compare.sweeps import compare_sweeps, range_of
 from joulewise.data import Energy, Source
 from joulewise.metrics.boundary import View
@@ -97,12 +97,12 @@ def test_energies_of_different_things_are_not_compared():
     found = compare_sweeps(node(True), node(False), view=View("node"))
     assert found.settings[0].get("energy").verdict is CompareOutcome.NOT_COMPARABLE
     assert found.settings[0].get("time").verdict is CompareOutcome.NOISE
-    assert CompareCaution.NOT_COMPARABLE in [it.code for it in found.cautions]
+    assert CompareWarningCode.NOT_COMPARABLE in [it.code for it in found.cautions]
 
 
 def test_other_work_and_another_gpu_are_pointed_out():
     a = sweep([trial(limit(300), 0, 1.0, 1.0)], limit(300), gpu_name="V100")
     b = sweep([trial(limit(300), 0, 1.0, 1.0)], limit(300), gpu_name="A100")
     codes = [it.code for it in compare_sweeps(a, b).cautions]
-    assert CompareCaution.DIFFERENT_DEVICES in codes
-    assert CompareCaution.SINGLE_RUNS in codes
+    assert CompareWarningCode.DIFFERENT_DEVICES in codes
+    assert CompareWarningCode.SINGLE_RUNS in codes

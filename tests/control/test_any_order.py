@@ -16,7 +16,7 @@ from joulewise.control.guardian import Guardian
 from joulewise.control.holds import DeviceRequest
 from joulewise.control.restore import recover
 from joulewise.errors import JoulewiseError
-from tests.helpers.boards import HOLDER, LIMIT, SM, Board, by_uid, kill
+from tests.helpers.failing_gpus import HOLDER, LIMIT, SM, Board, by_uid, kill
 
 KEYS = ("gpu0", "gpu1")
 OWNERS = ("anna", "ben")

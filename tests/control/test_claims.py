@@ -12,14 +12,14 @@ from joulewise.control import claims as claims_module
 from joulewise.control.claims import Claims
 from joulewise.control.guardian import DeviceRequest, Guardian
 from joulewise.errors import HeldError
-from tests.helpers.boards import HOLDER, LIMIT, SM, Board
+from tests.helpers.failing_gpus import HOLDER, LIMIT, SM, Board
 from tests.helpers.processes import first_line
 
 TAKE = """
 import sys
 from joulewise.control.claims import Claims
-from joulewise.data import Knob
-assert Claims().take((sys.argv[1], Knob.POWER_LIMIT)) is None
+from joulewise.data import ControlKind
+assert Claims().take((sys.argv[1], ControlKind.POWER_LIMIT)) is None
 print("taken", flush=True)
 sys.stdin.read()
 """
@@ -81,10 +81,10 @@ def test_another_simulation_has_other_devices_of_the_same_name(claims, device, m
 SQUAT = """
 import os, socket, sys
 from joulewise.control.claims import _address
-from joulewise.data import Knob
+from joulewise.data import ControlKind
 os.setuid(65534)
 line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-line.bind(_address((sys.argv[1], Knob.POWER_LIMIT)))
+line.bind(_address((sys.argv[1], ControlKind.POWER_LIMIT)))
 if sys.argv[2] != "deaf":
     line.listen(0)
 if sys.argv[2] == "crowded":
@@ -174,7 +174,7 @@ def test_another_user_cannot_keep_root_from_a_lease(tmp_path):
 @as_root
 def test_who_owns_the_file_behind_a_setting_keeps_root_from_it(tmp_path):
     board = Board()
-    board.knobs[LIMIT] = replace(board.knobs[LIMIT], owner=65534)
+    board.controls[LIMIT] = replace(board.controls[LIMIT], owner=65534)
     guardian = Guardian(tmp_path, [board], [].append, patience_s=0)
     with squatter(board.info.uid, "listens") as process, pytest.raises(HeldError) as refusal:
         guardian.lease("us", HOLDER, [DeviceRequest("gpu0", {LIMIT: 200.0})])

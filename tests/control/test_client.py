@@ -8,9 +8,9 @@ import pytest
 
 from joulewise.control import client as client_module
 from joulewise.control.client import Client, GuardianGoneError
-from joulewise.control.holds import End, RestoreOutcome
+from joulewise.control.holds import RestoreOutcome, RestoreResult
 from joulewise.control.protocol import ended_line, line, refused_line, release_line
-from joulewise.data import Knob
+from joulewise.data import ControlKind
 from joulewise.errors import HeldError, JoulewiseError
 
 READY, DONE = line(kind="ready"), line(kind="released", outcomes=[])
@@ -133,7 +133,7 @@ def test_a_guardian_that_is_there_is_not_gone(connected):
 
 def test_a_service_that_ends_shows_what_it_has_put_back(connected):
     client, guardian = connected
-    back = RestoreOutcome("gpu0", Knob.POWER_LIMIT, End.RESTORED, 300.0, 150.0)
+    back = RestoreOutcome("gpu0", ControlKind.POWER_LIMIT, RestoreResult.RESTORED, 300.0, 150.0)
     guardian.sendall(ended_line([back]))
     guardian.close()
     (told,) = client.gone().outcomes

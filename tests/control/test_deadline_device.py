@@ -7,10 +7,10 @@ import pytest
 
 from joulewise.control.deadline_device import DeadlineDevice
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import DeviceRequest, End
+from joulewise.control.holds import DeviceRequest, RestoreResult
 from joulewise.data import Quantity, SensorInfo, Source, Unavailable
 from joulewise.errors import DeviceError
-from tests.helpers.boards import HOLDER, LIMIT, SM, Board
+from tests.helpers.failing_gpus import HOLDER, LIMIT, SM, Board
 from tests.helpers.processes import DEADLINE_S, eventually
 
 ANNA = object()
@@ -93,7 +93,7 @@ def test_one_that_hangs_does_not_keep_the_others_and_is_restored(tmp_path, board
     guardian.lease(ANNA, HOLDER, [DeviceRequest(key, {LIMIT: 150}) for key in ("gpu1", "gpu0")])
     hang(board, prompt)
     ends = {outcome.key: outcome.end for outcome in guardian.drop(ANNA)}
-    assert ends == {"gpu0": End.FAILED, "gpu1": End.RESTORED}
+    assert ends == {"gpu0": RestoreResult.FAILED, "gpu1": RestoreResult.RESTORED}
     assert not guardian.retry()
     let_go(board, prompt)
     assert guardian.retry()
@@ -109,7 +109,7 @@ def test_a_check_that_hangs_keeps_no_setting(tmp_path, board, prompt):
     guardian = Guardian(tmp_path, [prompt], lambda _: None, patience_s=0)
     guardian.lease(ANNA, HOLDER, [DeviceRequest("gpu0", {LIMIT: 150})])
     guardian.retry()
-    assert guardian.drop(ANNA)[0].end is End.RESTORED
+    assert guardian.drop(ANNA)[0].end is RestoreResult.RESTORED
 
 
 @pytest.mark.parametrize(("knob", "value"), [(LIMIT, 150), (SM, 1000)])

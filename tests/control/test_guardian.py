@@ -10,9 +10,9 @@ import pytest
 
 from joulewise.control import journal
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import DeviceRequest, End
+from joulewise.control.holds import DeviceRequest, RestoreResult
 from joulewise.errors import DeviceError, HeldError, JoulewiseError, OutOfRangeError, UsageError
-from tests.helpers.boards import HOLDER, LIMIT, MEMORY, SM, Board, kill
+from tests.helpers.failing_gpus import HOLDER, LIMIT, MEMORY, SM, Board, kill
 
 ANNA, BEN = object(), object()
 
@@ -59,7 +59,7 @@ def test_changed_and_changed_back(place):
     assert place.boards[1].values[SM] == 1200
     assert granted.enforced == {"gpu0": {LIMIT: 200}, "gpu1": {LIMIT: 150, SM: 1200}}
     assert place.written == [granted.hold]
-    assert {outcome.end for outcome in place.release(granted)} == {End.RESTORED}
+    assert {outcome.end for outcome in place.release(granted)} == {RestoreResult.RESTORED}
     assert place.limits == [240, 260]
     assert place.boards[1].values[SM] is None
     assert place.written == []
@@ -231,7 +231,7 @@ def test_what_a_device_makes_of_a_value_is_ours(place):
     assert place.limits[0] == granted.enforced["gpu0"][LIMIT] == 200
     assert granted.notes == ("gpu0: power limit set to 200 W, rounded from 207",)
     assert place.written == [granted.hold]
-    assert place.release(granted)[0].end is End.RESTORED
+    assert place.release(granted)[0].end is RestoreResult.RESTORED
     assert place.limits[0] == 240
 
 
@@ -260,8 +260,8 @@ def test_a_lost_gpu_does_not_keep_the_others_and_is_restored(place):
     place.lease(watts(200), watts(150, "gpu1"))
     place.boards[1].is_lost = True
     outcomes = {outcome.key: outcome for outcome in place.guardian.drop(ANNA)}
-    assert outcomes["gpu0"].end is End.RESTORED
-    assert (outcomes["gpu1"].end, outcomes["gpu1"].reason) == (End.FAILED, "gpu1 is lost")
+    assert outcomes["gpu0"].end is RestoreResult.RESTORED
+    assert (outcomes["gpu1"].end, outcomes["gpu1"].reason) == (RestoreResult.FAILED, "gpu1 is lost")
     assert [change.key for hold in place.written for change in hold.changes] == ["gpu1"]
     place.boards[0].values[LIMIT] = 200  # by a stranger, who happens to like it
     assert not place.guardian.retry()
@@ -343,7 +343,7 @@ def test_what_cannot_be_restored_stays_in_the_journal(place):
 def test_an_outer_lease_that_ends_while_the_inner_is_restored_goes_under_it(place):
     outer, inner = place.lease(watts(200)), place.lease(watts(150))
     place.boards[0].refuses = {LIMIT}
-    assert place.release(inner)[0].end is End.FAILED
+    assert place.release(inner)[0].end is RestoreResult.FAILED
     place.boards[0].refuses = set()
     place.release(outer)
     assert place.guardian.retry()
@@ -354,7 +354,7 @@ def test_what_a_stranger_set_is_reported_once_and_left(place):
     granted = place.lease(watts(200))
     place.boards[0].values[LIMIT] = 225
     (outcome,) = place.release(granted)
-    assert (outcome.end, outcome.found) == (End.FOREIGN, 225)
+    assert (outcome.end, outcome.found) == (RestoreResult.FOREIGN, 225)
     assert place.guardian.retry()
     assert place.limits[0] == 225
     assert place.written == []

@@ -14,7 +14,7 @@ if "joulewise.control.guardian_process" in sys.argv:
     import joulewise.control.deadline_device
     def broken(environ):
         raise ZeroDivisionError("a bug")
-    joulewise.control.deadline_device.every_device = broken
+    joulewise.control.deadline_device.open_all_devices = broken
 """
 
 

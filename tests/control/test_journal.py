@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from joulewise.control import journal
 from joulewise.control.holds import Change, Hold
-from tests.helpers.boards import HOLDER, LIMIT, SM
+from tests.helpers.failing_gpus import HOLDER, LIMIT, SM
 
 LOWER = Change("GPU-0", "gpu0", LIMIT, 250.0, 200.0)
 LOCK = Change("GPU-0", "gpu0", SM, None, 1200.0)

@@ -4,9 +4,9 @@ import pytest
 
 from joulewise import control
 from joulewise.control.lease import check_devices, check_settings
-from joulewise.data import Knob
+from joulewise.data import ControlKind
 from joulewise.errors import UsageError
-from tests.helpers.boards import Board
+from tests.helpers.failing_gpus import Board
 
 
 @pytest.mark.parametrize("value", ["70%", "150", True, float("nan"), float("inf"), [150]])
@@ -41,5 +41,5 @@ def test_devices_by_key_by_number_and_themselves():
 
 
 def test_settings_that_are_given():
-    given = {Knob.POWER_LIMIT: 150, Knob.SM_CLOCK: None}
-    assert check_settings(given) == {Knob.POWER_LIMIT: 150.0}
+    given = {ControlKind.POWER_LIMIT: 150, ControlKind.SM_CLOCK: None}
+    assert check_settings(given) == {ControlKind.POWER_LIMIT: 150.0}

@@ -13,10 +13,10 @@ from joulewise.cli.restore import command as restore
 from joulewise.control import journal
 from joulewise.control.claims import Claims
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import DeviceRequest, End
-from joulewise.control.restore import Recovered, recover
+from joulewise.control.holds import DeviceRequest, RestoreResult
+from joulewise.control.restore import RecoveryReport, recover
 from joulewise.process import state_dir
-from tests.helpers.boards import HOLDER, LIMIT, SM, Board, by_uid, kill
+from tests.helpers.failing_gpus import HOLDER, LIMIT, SM, Board, by_uid, kill
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_lost_gpu_does_not_keep_the_others_and_its_turn_comes(tmp_path, boards
     boards[0].values[LIMIT] = 200  # a stranger's
     boards[0].values[SM] = 700
     boards[1].is_lost = False
-    assert ends(run()) == {"gpu1": End.RESTORED}
+    assert ends(run()) == {"gpu1": RestoreResult.RESTORED}
     assert boards[0].values[LIMIT] == 200
     assert boards[0].values[SM] == 700
     assert boards[1].values[LIMIT] == 260
@@ -105,7 +105,7 @@ def test_a_lost_gpu_does_not_keep_the_others_and_its_turn_comes(tmp_path, boards
 def test_what_a_stranger_set_is_left_and_forgotten(tmp_path, boards, run):
     leave(tmp_path, boards, {LIMIT: 200})
     boards[0].values[LIMIT] = 225
-    assert ends(run()) == {"gpu0": End.FOREIGN, "gpu1": End.RESTORED}
+    assert ends(run()) == {"gpu0": RestoreResult.FOREIGN, "gpu1": RestoreResult.RESTORED}
     assert boards[0].values[LIMIT] == 225
     assert journal.read_journals(tmp_path) == []
 
@@ -123,7 +123,7 @@ def test_a_reboot_has_done_it_already(tmp_path, boards, run, log):
 def test_what_another_machine_left_is_its_own(tmp_path, boards, run):
     path = leave(tmp_path, boards, {LIMIT: 200})
     edit_header(path, boot_id="another", node="another")
-    assert run() == Recovered()
+    assert run() == RecoveryReport()
     assert path.exists()
 
 
@@ -159,7 +159,7 @@ def test_a_lock_that_a_stranger_has_on_the_journal_means_nothing(tmp_path, board
     path = leave(tmp_path, boards, {LIMIT: 200})
     with path.open("rb") as anybody:
         fcntl.flock(anybody, fcntl.LOCK_SH)
-        assert set(ends(run()).values()) == {End.RESTORED}
+        assert set(ends(run()).values()) == {RestoreResult.RESTORED}
     assert [board.values[LIMIT] for board in boards] == [240, 260]
 
 
@@ -168,8 +168,8 @@ def test_what_another_keeps_to_himself_is_reported(tmp_path, boards, run, monkey
     (leftover,) = journal.read_journals(tmp_path)
     with journal.claim_journal(leftover):
         monkeypatch.setattr(journal, "is_live", lambda _: False)  # it was claimed after that look
-        assert run() == Recovered(unclaimed=(path,))
-    assert set(ends(run()).values()) == {End.RESTORED}
+        assert run() == RecoveryReport(unclaimed=(path,))
+    assert set(ends(run()).values()) == {RestoreResult.RESTORED}
 
 
 def test_restore_does_not_say_that_nothing_is_left_then(tmp_path, boards, monkeypatch):
@@ -214,7 +214,7 @@ def test_where_nothing_can_be_written_settings_go_back(
     request.getfixturevalue("read_only")
     told = run()
     assert [board.values[LIMIT] for board in boards] == [240, 260]
-    assert set(ends(told).values()) == {End.RESTORED}
+    assert set(ends(told).values()) == {RestoreResult.RESTORED}
     (warning,) = told.unremoved
     assert warning.startswith("restored, but the journal cannot be removed: ")
     assert warning in log
@@ -222,8 +222,8 @@ def test_where_nothing_can_be_written_settings_go_back(
 
 def test_without_its_lock_a_journal_of_a_process_that_runs_is_let_be(tmp_path, boards, run):
     leave(tmp_path, boards, {LIMIT: 200}).with_suffix(".lock").unlink()
-    assert run() == Recovered()
-    assert not state_dir.has_leftover(tmp_path)
+    assert run() == RecoveryReport()
+    assert not state_dir.has_leftovers(tmp_path)
 
 
 def test_what_somebody_has_changed_since_waits_for_them(tmp_path, boards, run):
@@ -233,15 +233,15 @@ def test_what_somebody_has_changed_since_waits_for_them(tmp_path, boards, run):
     other.lease("ben", HOLDER, [DeviceRequest("gpu0", {LIMIT: 150})])
     for _ in range(5):  # however often it is asked who they are
         told = run()
-    assert ends(told) == {"gpu0": End.FAILED}
+    assert ends(told) == {"gpu0": RestoreResult.FAILED}
     assert told.failed[0].outcome.value == 240
     other.drop("ben")
     assert boards[0].values[LIMIT] == 200
-    assert ends(run()) == {"gpu0": End.RESTORED}
+    assert ends(run()) == {"gpu0": RestoreResult.RESTORED}
     assert [board.values[LIMIT] for board in boards] == [240, 260]
 
 
 def test_what_a_stranger_claims_goes_back_all_the_same(tmp_path, boards, run, monkeypatch):
     leave(tmp_path, boards, {LIMIT: 200})
     monkeypatch.setattr(Claims, "take", lambda *_: (1, 4711))
-    assert set(ends(run()).values()) == {End.RESTORED}
+    assert set(ends(run()).values()) == {RestoreResult.RESTORED}

@@ -8,7 +8,7 @@ import pytest
 
 from joulewise.control.guardian import LimitEffect
 from joulewise.control.holds import Change, Hold, HoldStack, LeaseHolder
-from joulewise.data import Knob, Quantity, Reading, Unavailable
+from joulewise.data import ControlKind, Quantity, Reading, Unavailable
 from tests.helpers.processes import JOULEWISE
 
 FREE, CAPPED = 0x0, 0x4
@@ -28,7 +28,7 @@ class Board:
 
 
 def hold(number, limit_w=150.0):
-    change = Change("GPU-0", "gpu0", Knob.POWER_LIMIT, 250.0, limit_w)
+    change = Change("GPU-0", "gpu0", ControlKind.POWER_LIMIT, 250.0, limit_w)
     return Hold(number, LeaseHolder(1, 0, "python", 0.0), (change,))
 
 

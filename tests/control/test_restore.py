@@ -1,10 +1,10 @@
-"""Knobs go back to what was there, if they are still ours."""
+"""ControlSettings go back to what was there, if they are still ours."""
 
 import pytest
 
-from joulewise.control.holds import Change, End
+from joulewise.control.holds import Change, RestoreResult
 from joulewise.control.restore import restore_settings
-from tests.helpers.boards import LIMIT, MEMORY, SM, Board
+from tests.helpers.failing_gpus import LIMIT, MEMORY, SM, Board
 
 
 def change(value, before, knob=LIMIT, key="gpu0"):
@@ -34,25 +34,25 @@ def test_to_what_it_was_and_not_to_the_default():
     board = Board(limit_w=200.0)
     (outcome,) = back(board, change(200, 237.5))
     assert board.values[LIMIT] == 237.5
-    assert (outcome.end, outcome.value, outcome.found) == (End.RESTORED, 237.5, 200)
+    assert (outcome.end, outcome.value, outcome.found) == (RestoreResult.RESTORED, 237.5, 200)
 
 
 def test_a_little_change_goes_back_too():
     board = Board(limit_w=250.25)
-    assert back(board, change(250.25, 250))[0].end is End.RESTORED
+    assert back(board, change(250.25, 250))[0].end is RestoreResult.RESTORED
     assert board.values[LIMIT] == 250
 
 
 def test_what_was_not_changed_yet_stays():
     board = Board(limit_w=250.0)
-    assert back(board, change(200, 250))[0].end is End.ALREADY
+    assert back(board, change(200, 250))[0].end is RestoreResult.ALREADY
     assert board.turned == []
 
 
 def test_what_someone_else_has_set_is_left():
     board = Board(limit_w=175.0)
     (outcome,) = back(board, change(200, 250))
-    assert (outcome.end, outcome.found) == (End.FOREIGN, 175)
+    assert (outcome.end, outcome.found) == (RestoreResult.FOREIGN, 175)
     assert board.turned == []
 
 
@@ -90,7 +90,7 @@ def test_a_fault_that_passes_costs_only_time():
     board.refuses = {LIMIT}
     time.meanwhile = board.refuses.clear
     (outcome,) = back(board, change(200, 250), patience_s=1, **time.injected())
-    assert outcome.end is End.RESTORED
+    assert outcome.end is RestoreResult.RESTORED
     assert board.values[LIMIT] == 250
 
 
@@ -100,8 +100,8 @@ def test_patience_ends_and_the_others_have_gone_back():
     clock, limit = back(
         board, change(200, 250), change(1000, None, SM), patience_s=1, **time.injected()
     )
-    assert (limit.end, limit.reason) == (End.FAILED, "gpu0 refuses power_limit_w")
-    assert clock.end is End.RESTORED
+    assert (limit.end, limit.reason) == (RestoreResult.FAILED, "gpu0 refuses power_limit_w")
+    assert clock.end is RestoreResult.RESTORED
     assert board.turned == [(SM, None)]  # what is back is not turned again
     assert 0.5 < time.now <= 1
 
@@ -110,7 +110,7 @@ def test_a_setter_that_lies_is_found_out():
     board = Board(limit_w=200.0)
     board.is_deaf = True
     (outcome,) = back(board, change(200, 250))
-    assert (outcome.end, outcome.reason) == (End.FAILED, "it stays at 200 W")
+    assert (outcome.end, outcome.reason) == (RestoreResult.FAILED, "it stays at 200 W")
 
 
 def test_a_bug_in_a_driver_does_not_keep_other_settings():
@@ -118,7 +118,7 @@ def test_a_bug_in_a_driver_does_not_keep_other_settings():
     board.values[SM] = 1000
     board._reset = lambda _: 1 / 0
     outcomes = back(board, change(200, 250), change(1000, None, SM))
-    assert [outcome.end for outcome in outcomes] == [End.FAILED, End.RESTORED]
+    assert [outcome.end for outcome in outcomes] == [RestoreResult.FAILED, RestoreResult.RESTORED]
     assert "ZeroDivisionError" in outcomes[0].reason
 
 
@@ -127,5 +127,5 @@ def test_nobody_waits_for_a_device_that_is_not_there():
     there = Board(limit_w=200.0)
     changes = (change(200, 250), change(200, 250, key="gpu1"))
     gone, back_again = back(there, *changes, patience_s=5, **time.injected())
-    assert (gone.end, back_again.end) == (End.FAILED, End.RESTORED)
+    assert (gone.end, back_again.end) == (RestoreResult.FAILED, RestoreResult.RESTORED)
     assert time.now == 0

@@ -13,12 +13,12 @@ import pytest
 from joulewise.control import journal as journal_module
 from joulewise.control.holds import Change, Hold, LeaseHolder
 from joulewise.control.journal import Journal
-from joulewise.control.status import Keeper, await_restored, standing
-from joulewise.data import Knob
+from joulewise.control.status import Restorer, await_restored, list_held_settings
+from joulewise.data import ControlKind
 from joulewise.process.linux import started_ticks
-from joulewise.process.state_dir import has_leftover, may_put_back
+from joulewise.process.state_dir import has_leftovers, may_restore
 
-CHANGE = Change("GPU-1", "gpu0", Knob.POWER_LIMIT, 250.0, 150.0)
+CHANGE = Change("GPU-1", "gpu0", ControlKind.POWER_LIMIT, 250.0, 150.0)
 
 
 @pytest.fixture
@@ -41,15 +41,15 @@ def hold(pid):
 
 def test_a_living_holder_keeps_its_setting(tmp_path, journal):
     journal.begin(hold(os.getpid()))
-    (found,) = standing(tmp_path)
-    assert (found.change, found.keeper) == (CHANGE, Keeper.HOLDER)
-    assert not has_leftover(tmp_path)
+    (found,) = list_held_settings(tmp_path)
+    assert (found.change, found.keeper) == (CHANGE, Restorer.HOLDER)
+    assert not has_leftovers(tmp_path)
     assert await_restored(tmp_path, 10, sleep=pytest.fail)
 
 
 def test_a_guardian_whose_holder_is_dead_is_waited_for(tmp_path, journal, dead_pid):
     journal.begin(hold(dead_pid))
-    assert standing(tmp_path)[0].keeper is Keeper.GUARDIAN
+    assert list_held_settings(tmp_path)[0].keeper is Restorer.GUARDIAN
     assert await_restored(tmp_path, 10, sleep=lambda _: journal.end("1"), now_s=lambda: 0)
 
 
@@ -63,26 +63,26 @@ def test_what_a_killed_guardian_left_is_nobodys(tmp_path, dead_pid):
     journal = Journal(tmp_path)
     journal.begin(hold(dead_pid))
     journal.close(leave=True)
-    assert standing(tmp_path)[0].keeper is Keeper.NOBODY
-    assert has_leftover(tmp_path)
+    assert list_held_settings(tmp_path)[0].keeper is Restorer.NOBODY
+    assert has_leftovers(tmp_path)
 
 
 def test_there_need_not_be_a_folder(tmp_path):
-    assert not has_leftover(tmp_path / "nowhere")
-    assert standing(tmp_path / "nowhere") == []
+    assert not has_leftovers(tmp_path / "nowhere")
+    assert list_held_settings(tmp_path / "nowhere") == []
 
 
 def test_a_pid_that_is_used_again_is_another_process(tmp_path, journal):
     by = replace(hold(os.getpid()).holder, ticks=1)
     journal.begin(Hold("1", by, (CHANGE,)))
-    assert standing(tmp_path)[0].keeper is Keeper.GUARDIAN
+    assert list_held_settings(tmp_path)[0].keeper is Restorer.GUARDIAN
 
 
 def test_what_a_pid_means_in_another_container_nobody_knows(tmp_path, dead_pid, monkeypatch):
     monkeypatch.setattr(journal_module, "pid_namespace", lambda: "pid:[1]")
     theirs = Journal(tmp_path)
     theirs.begin(hold(dead_pid))
-    assert standing(tmp_path)[0].keeper is Keeper.HOLDER
+    assert list_held_settings(tmp_path)[0].keeper is Restorer.HOLDER
     theirs.close(leave=False)
 
 
@@ -105,8 +105,8 @@ def test_others_who_cannot_open_the_lock_see_whether_the_guardian_lives(open_fol
         theirs.path.write_bytes(json.dumps(dead).encode() + b"\n" + rest)
     os.seteuid(65534)
     try:
-        assert has_leftover(open_folder) is not is_live
-        assert not may_put_back(open_folder)
+        assert has_leftovers(open_folder) is not is_live
+        assert not may_restore(open_folder)
     finally:
         os.seteuid(0)
     theirs.close(leave=False)

@@ -7,7 +7,7 @@ import pytest
 
 from joulewise.control.holds import LeaseHolder
 from joulewise.control.permissions import refuse_other_owners, refuse_other_users
-from joulewise.data import DeviceInfo, Kind, Knob, Process, Unavailable
+from joulewise.data import ControlKind, DeviceInfo, Kind, Process, Unavailable
 from joulewise.errors import HeldError
 from tests.helpers.processes import JOULEWISE
 
@@ -45,7 +45,7 @@ def proc(tmp_path):
 
 
 def ask(board, proc, holder=HOLDER):
-    refuse_other_users(holder, board, Knob.POWER_LIMIT, 150.0, proc)
+    refuse_other_users(holder, board, ControlKind.POWER_LIMIT, 150.0, proc)
 
 
 def test_our_own_processes_are_no_strangers(proc):
@@ -116,7 +116,7 @@ def test_only_whole_names_make_a_mig_instance_ours(proc, named):
 
 class TestWhereTheHoldersWordIsNotEnough:
     def ask(self, board, proc, holder=HOLDER):
-        refuse_other_owners(holder, board, Knob.POWER_LIMIT, 150.0, proc)
+        refuse_other_owners(holder, board, ControlKind.POWER_LIMIT, 150.0, proc)
 
     def test_it_cannot_claim_mig_instances(self, proc):
         made = proc({10: OURS}, environ="CUDA_VISIBLE_DEVICES=MIG-a,MIG-b\0")

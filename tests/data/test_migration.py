@@ -21,7 +21,7 @@ from joulewise.sweep.runners.virtual import VirtualRunner
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from joulewise.sweep.stored_sweeps import as_text, create, load
-from tests.helpers.runs import MadeRun, device
+from tests.helpers.run_directories import MadeRun, device
 
 ASKED = SweepSpec(axes={POWER_LIMIT: "200,300"}, seed=3, simulated=SimulationSpec("v100", "ecg"))
 

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import (
-    Caution,
     Energy,
     Excluded,
+    QualityWarning,
     RunResult,
-    RunWarning,
     Source,
     Span,
     SpanResult,
     Use,
+    WarningCode,
 )
 from joulewise.data.codec import finite
-from joulewise.data.contract import as_json, from_json
+from joulewise.data.run_result_json import as_json, from_json
 
 DAY_NS = 86_400 * 10**9
 JOULES = st.floats(0, 1e12)
@@ -71,7 +71,12 @@ RESULTS = st.builds(
     excluded=st.lists(st.builds(Excluded, TEXT, TEXT), max_size=3).map(tuple),
     warnings=st.lists(
         st.builds(
-            RunWarning, st.sampled_from(Caution), TEXT, TEXT, st.none() | TEXT, st.none() | TEXT
+            QualityWarning,
+            st.sampled_from(WarningCode),
+            TEXT,
+            TEXT,
+            st.none() | TEXT,
+            st.none() | TEXT,
         ),
         max_size=3,
     ).map(tuple),
@@ -97,7 +102,7 @@ def a_result():
         (SpanResult(epoch, gpu.energy, uses),),
         ("gpu0",),
         (Excluded("gpu1", "cannot be read"),),
-        (RunWarning(Caution.GAP, "no reading for 2.1 s", "look", "gpu0"),),
+        (QualityWarning(WarningCode.GAP, "no reading for 2.1 s", "look", "gpu0"),),
         {"rate": math.nan},
     )
 

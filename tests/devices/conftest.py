@@ -11,7 +11,7 @@ from joulewise.devices import Options, amd
 from joulewise.devices.amd.amdsmi_library import Library
 from joulewise.testing import ToyClock
 from tests.helpers.documented_amdsmi import FakeAmdSmi
-from tests.helpers.simulated_nvml import simulated
+from tests.helpers.nvml_devices import simulated
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise.data import Quantity, SensorInfo, Source
-from joulewise.record.sensor_profiles import table_card
+from joulewise.record.sensor_profiles import documented_profile
 from joulewise.simulate.host import XEON
 from tests.helpers.simulated_cpu import Bench
 
@@ -48,8 +48,8 @@ def test_a_simulated_sensor_has_the_profile_of_a_measured_one(device, machine, m
 
     monkeypatch.setattr(nvml_library, "SIMULATED_SYMBOL", "no_library_has_this")
     (real,) = machine.gpus()
-    assert table_card(device) == table_card(real)
-    assert table_card(device).gain_sigma == pytest.approx(0.025)
+    assert documented_profile(device) == documented_profile(real)
+    assert documented_profile(device).gain_sigma == pytest.approx(0.025)
     assert device.sensors[Quantity.POWER].window_s == real.sensors[Quantity.POWER].window_s
     real.close()
 

@@ -3,7 +3,7 @@
 import calibration
 import published
 
-from joulewise.simulate.published import GPUS, read_table
+from joulewise.simulate.published_caps import GPUS, read_table
 from tests.helpers.paths import ROOT
 from tools.fit_workloads.table import networks
 

@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from joulewise.data import Caution, Energy, Quantity, RunResult, Source, Span, SpanResult, Use
-from joulewise.data.contract import as_json
+from joulewise.data import Energy, Quantity, RunResult, Source, Span, SpanResult, Use, WarningCode
+from joulewise.data.run_result_json import as_json
 from joulewise.store import layout
 from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice
 from tests.helpers.paths import DOCS
@@ -16,7 +16,7 @@ RESULT = (PAGES / "result.md").read_text("utf-8")
 WARNINGS = (PAGES / "warnings.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("caution", Caution)
+@pytest.mark.parametrize("caution", WarningCode)
 def test_every_warning_has_a_row(caution):
     rows = [line for line in WARNINGS.splitlines() if line.startswith(f"| `{caution.value}` |")]
     assert len(rows) == 1
@@ -25,7 +25,7 @@ def test_every_warning_has_a_row(caution):
 
 def test_no_warning_is_made_up():
     told = {line.split("`")[1] for line in WARNINGS.splitlines() if line.startswith("| `")}
-    assert told == {caution.value for caution in Caution}
+    assert told == {caution.value for caution in WarningCode}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.chunks import ArrayStream
 from joulewise.data import DeviceInfo, Kind, SensorProfile, Source
 from joulewise.store.manifest import RecordedDevice
 
@@ -58,7 +58,7 @@ def windows(*pairs_s):
 
 
 def lane(columns, **options):
-    return ArrayLane(columns, **options)
+    return ArrayStream(columns, **options)
 
 
 def constant(power_w):

@@ -5,8 +5,8 @@ import sys
 from contextlib import contextmanager
 
 from joulewise.store.runs import runs
-from tests.helpers.measured_runs import environment
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, first_line
+from tests.helpers.run_processes import environment
 
 TRAIN = """
 import select, sys, joulewise

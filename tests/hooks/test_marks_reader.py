@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.data import Caution
+from joulewise.data import WarningCode
 from joulewise.hooks.marks import MAGIC, MARK_FORM, NONE, RECORD_BYTES, WHOLE, Marks
 from joulewise.hooks.ranks import find_rank
 from joulewise.store.spans import SpanFollower, read_spans
@@ -149,7 +149,7 @@ def test_half_a_record_at_the_end_does_not_count_and_is_said(run):
     table = read_spans(run)
     assert table.closed.tolist() == [True, False]
     (warning,) = table.warnings
-    assert warning.code is Caution.SPANS_LOST
+    assert warning.code is WarningCode.SPANS_LOST
     assert "full disk" in warning.message
 
 
@@ -160,7 +160,7 @@ def test_a_damaged_file_is_read_up_to_the_damage_and_said(run):
         file.write(b"\xff" * RECORD_BYTES)
     table = read_spans(run)
     assert table.index.tolist() == [0]
-    assert [warning.code for warning in table.warnings] == [Caution.SPANS_LOST]
+    assert [warning.code for warning in table.warnings] == [WarningCode.SPANS_LOST]
 
 
 @pytest.mark.parametrize("content", [b"\x89PNG" + bytes(60), b"\x4a\x01\x63\x00" + bytes(44)])
@@ -170,7 +170,7 @@ def test_a_foreign_file_is_left_out_and_said(run, content):
     (run / "marks" / "2-2.marks").touch()
     table = read_spans(run)
     assert len(table) == 1
-    assert [warning.code for warning in table.warnings] == [Caution.SPANS_LOST]
+    assert [warning.code for warning in table.warnings] == [WarningCode.SPANS_LOST]
     assert SpanFollower(run / "marks").poll() == list(table)
 
 

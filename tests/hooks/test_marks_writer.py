@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from joulewise.data import Caution
+from joulewise.data import WarningCode
 from joulewise.hooks.marks import MOST_NAMES, NAME_BYTES, OTHER_NAMES, RECORD_BYTES, Marks
 from joulewise.store.spans import read_spans
 
@@ -120,7 +120,7 @@ def test_a_full_disk_silences_it(run, marks):
     table = read_spans(run)
     assert [span.name for span in table] == ["before"]
     (warning,) = table.warnings
-    assert warning.code is Caution.SPANS_LOST
+    assert warning.code is WarningCode.SPANS_LOST
 
 
 def test_a_disk_that_is_full_from_the_start_is_said(run, marks, monkeypatch):

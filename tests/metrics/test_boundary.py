@@ -6,8 +6,8 @@ from joulewise.errors import UsageError
 from joulewise.metrics.boundary import View
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import parse
-from joulewise.metrics.result import SweepCaution
-from joulewise.simulate.published import read_table
+from joulewise.metrics.result import SweepWarningCode
+from joulewise.simulate.published_caps import read_table
 from tests.helpers.sweeps import grid, limit, measured, sweep, trial
 
 ENERGY = (parse("energy"),)
@@ -35,7 +35,7 @@ def test_what_the_gpu_saves_the_node_may_pay_for(published, overhead_w, node_pct
     assert round(100 * (choice.at["gpu"].mean - 1), 1) == -31.5
     assert round(100 * (choice.at["node"].mean - 1), 1) == node_pct
     assert round(choice.break_even_w) == break_even_w
-    warning = cautions(result).get(SweepCaution.COSTS_ELSEWHERE)
+    warning = cautions(result).get(SweepWarningCode.COSTS_ELSEWHERE)
     assert bool(warning) == (node_pct > 0)
     if warning:
         assert "saves 31.5 % of the GPU's energy and costs 10.4 % more" in warning.message
@@ -117,7 +117,7 @@ def test_a_machine_without_a_gpu_has_a_node():
     alone = sweep(trials, limit(300))
     at_gpu = evaluate(alone, ENERGY)
     assert at_gpu.reference.energy_j is None
-    assert cautions(at_gpu)[SweepCaution.NO_ENERGY].hint == "count the node: --boundary node"
+    assert cautions(at_gpu)[SweepWarningCode.NO_ENERGY].hint == "count the node: --boundary node"
     at_node = evaluate(alone, ENERGY, View("node"))
     assert at_node.reference.energy_j.mean == 500
     assert at_node.sources["node"].startswith("no GPU in use")
@@ -145,7 +145,7 @@ def test_a_view_that_cannot_be_meant_is_refused(how, message):
 
 def test_faster_and_cheaper_costs_nobody():
     cheap = grid(lambda w: (400 - w, w * 100), [200, 300], 200)
-    assert SweepCaution.COSTS_ELSEWHERE not in cautions(evaluate(cheap, ENERGY))
+    assert SweepWarningCode.COSTS_ELSEWHERE not in cautions(evaluate(cheap, ENERGY))
 
 
 def test_nothing_is_added_to_a_module_that_contains_cpu_and_memory():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, WARM_UP, Setting, TrialState
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import default_metrics, parse
-from joulewise.metrics.result import Interval, SweepCaution, Verdict
+from joulewise.metrics.result import Interval, SweepWarningCode, Verdict
 from tests.helpers.sweeps import BOARD, grid, limit, sweep, trial
 
 LIMITS = (150, 200, 250, 300)
@@ -82,7 +82,7 @@ def test_without_a_run_of_the_reference_there_are_scores_and_no_choice():
     made = grid(curve, LIMITS, 300)
     made = replace(made, trials=tuple(it for it in made.trials if it.setting != limit(300)))
     result = evaluate(made)
-    assert SweepCaution.NO_REFERENCE in codes(result)
+    assert SweepWarningCode.NO_REFERENCE in codes(result)
     assert result.choices == {"gpu": {}, "node": {}, "wall": {}}
     assert result.points[0].scores["edp"].mean == pytest.approx(130 * 12_000)
 
@@ -92,8 +92,8 @@ def test_without_an_energy_of_the_reference_only_its_time_is_compared():
     trials = [replace(it, energy={}) if it.setting == limit(300) else it for it in made.trials]
     result = evaluate(replace(made, trials=tuple(trials)))
     assert set(result.best) == {"time"}
-    assert SweepCaution.NO_REFERENCE in codes(result)
-    assert SweepCaution.NO_ENERGY not in codes(result)
+    assert SweepWarningCode.NO_REFERENCE in codes(result)
+    assert SweepWarningCode.NO_ENERGY not in codes(result)
 
 
 @pytest.mark.parametrize(("capped", "recommended_w"), [(0.0, 300), (0.5, 150), (None, 150)])
@@ -109,7 +109,7 @@ def test_a_limit_that_holds_nothing_down_is_not_recommended(capped, recommended_
     assert choice.score.high < 1
     assert choice.verdict is Verdict.BETTER, "as the interval beside it says"
     assert (choice.band is None) == (capped == 0.0)
-    assert (SweepCaution.CONTRADICTS_CLOCKS in codes(result)) == (capped == 0.0)
+    assert (SweepWarningCode.CONTRADICTS_CLOCKS in codes(result)) == (capped == 0.0)
 
 
 def with_clocks(energy_j, lower_mhz, upper_mhz=1500.0, spread=0.001):
@@ -127,7 +127,7 @@ def test_clocks_that_hardly_differ_do_not_overrule_an_interval():
     choice = result.best["energy"]
     assert choice.score.high < 0.95
     assert (choice.verdict, choice.recommended) == (Verdict.BETTER, limit(250))
-    (caution,) = (it for it in result.cautions if it.code is SweepCaution.CONTRADICTS_CLOCKS)
+    (caution,) = (it for it in result.cautions if it.code is SweepWarningCode.CONTRADICTS_CLOCKS)
     assert "250 W" in caution.message
 
 
@@ -137,7 +137,7 @@ def test_clocks_that_hardly_differ_are_the_same_load_where_the_interval_contains
     assert choice.score.low < 1 < choice.score.high
     assert (choice.verdict, choice.recommended) == (Verdict.NOISE, limit(300))
     assert choice.is_same_load
-    assert SweepCaution.CONTRADICTS_CLOCKS not in codes(result)
+    assert SweepWarningCode.CONTRADICTS_CLOCKS not in codes(result)
 
 
 def test_a_single_run_under_a_limit_that_holds_nothing_down_is_not_recommended():
@@ -191,7 +191,7 @@ def test_a_reference_outside_the_grid_comes_first():
 def test_single_runs_are_ranked_and_not_judged():
     result = evaluate(grid(curve, LIMITS, 300, blocks=1))
     choice = result.best["energy"]
-    assert SweepCaution.FEW_RUNS in codes(result)
+    assert SweepWarningCode.FEW_RUNS in codes(result)
     assert choice.verdict is Verdict.UNKNOWN
     assert choice.energy == Interval(pytest.approx(0.5), None, None)
 
@@ -264,7 +264,7 @@ def test_a_run_without_energy_still_has_a_time():
 
 
 def edge(made):
-    return next(it for it in evaluate(made).cautions if it.code is SweepCaution.EDGE_OF_RANGE)
+    return next(it for it in evaluate(made).cautions if it.code is SweepWarningCode.EDGE_OF_RANGE)
 
 
 def test_a_winner_at_the_lowest_limit_tried_may_not_be_the_end():
@@ -286,7 +286,7 @@ def test_a_lead_within_noise_is_no_reason_to_try_lower():
     result = evaluate(made, [parse("energy")])
     assert result.best["energy"].setting == limit(150)
     assert result.best["energy"].verdict is Verdict.NOISE
-    assert SweepCaution.EDGE_OF_RANGE not in codes(result)
+    assert SweepWarningCode.EDGE_OF_RANGE not in codes(result)
 
 
 def drifting(change):
@@ -299,9 +299,9 @@ def drifting(change):
 
 
 def test_drift_of_the_reference_is_told():
-    assert SweepCaution.DRIFT in drifting(0.05)
-    assert SweepCaution.DRIFT in drifting(-0.05)
-    assert SweepCaution.DRIFT not in drifting(0.005)
+    assert SweepWarningCode.DRIFT in drifting(0.05)
+    assert SweepWarningCode.DRIFT in drifting(-0.05)
+    assert SweepWarningCode.DRIFT not in drifting(0.005)
 
 
 @settings(deadline=None, max_examples=25)

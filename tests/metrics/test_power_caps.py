@@ -2,11 +2,11 @@ import pytest
 
 from joulewise.data.sweeps import SM_CLOCK
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.result import SweepCaution
+from joulewise.metrics.result import SweepWarningCode
 from tests.helpers.sweeps import grid, limit, sweep, trial
 
 LIMITS = (100, 150, 200, 250, 300)
-NEVER, FLOOR = SweepCaution.CAP_NEVER_BINDS, SweepCaution.CAP_BELOW_FLOOR
+NEVER, FLOOR = SweepWarningCode.CAP_NEVER_BINDS, SweepWarningCode.CAP_BELOW_FLOOR
 
 
 def warnings_by_code(of):

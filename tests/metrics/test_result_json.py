@@ -192,7 +192,7 @@ def test_every_key_is_documented():
 
 
 def test_every_caution_is_documented():
-    from joulewise.metrics.result import SweepCaution
+    from joulewise.metrics.result import SweepWarningCode
 
     page = PAGE.read_text("utf-8")
-    assert not [it.value for it in SweepCaution if f"`{it.value}`" not in page]
+    assert not [it.value for it in SweepWarningCode if f"`{it.value}`" not in page]

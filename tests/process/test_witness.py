@@ -9,7 +9,7 @@ from joulewise.process import linux, signals
 from joulewise.process.signals import Witness
 from tests.helpers.processes import eventually
 
-pytestmark = pytest.mark.skipif(not linux.HERE, reason="only Linux tells what is pending")
+pytestmark = pytest.mark.skipif(not linux.IS_LINUX, reason="only Linux tells what is pending")
 TERM = 1 << signal.SIGTERM - 1
 
 

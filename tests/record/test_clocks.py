@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from joulewise.data import Caution
+from joulewise.data import WarningCode
 from joulewise.record.clocks import ClockComparison, boot_ns
 
 S = 10**9
@@ -43,20 +43,20 @@ def test_nothing_happens(machine, clocks):
 
 def test_a_machine_that_slept_has_no_clock_that_was_set(machine, clocks):
     machine.goes_on(1, asleep_s=3600)
-    assert events(clocks) == [(Caution.SUSPENDED, "the machine was suspended for 3600.0 s")]
+    assert events(clocks) == [(WarningCode.SUSPENDED, "the machine was suspended for 3600.0 s")]
     machine.goes_on(1)
     assert events(clocks) == []
 
 
 def test_a_clock_that_was_set_is_no_sleep(machine, clocks):
     machine.goes_on(1, set_by_s=-3600)
-    assert events(clocks) == [(Caution.CLOCK_SET, "the wall clock was set by -3600.000 s")]
+    assert events(clocks) == [(WarningCode.CLOCK_SET, "the wall clock was set by -3600.000 s")]
     assert events(clocks) == []
 
 
 def test_a_suspension_and_a_set_clock_at_once_are_distinguished(machine, clocks):
     machine.goes_on(1, asleep_s=60, set_by_s=2)
-    assert [code for code, _ in events(clocks)] == [Caution.SUSPENDED, Caution.CLOCK_SET]
+    assert [code for code, _ in events(clocks)] == [WarningCode.SUSPENDED, WarningCode.CLOCK_SET]
     assert events(clocks) == []
 
 
@@ -79,15 +79,15 @@ def test_a_stop_between_two_readings_is_no_clock_that_was_set(reading, what):
 
     clocks = ClockComparison(lambda: read("now"), lambda: read("wall"), lambda: read("boot"))
     reported = [*clocks.events(), *clocks.events()]
-    assert [code for code, _ in reported] == ([] if what == "stopped" else [Caution.SUSPENDED])
+    assert [code for code, _ in reported] == ([] if what == "stopped" else [WarningCode.SUSPENDED])
 
 
 def test_a_clock_set_in_small_steps_is_reported_when_they_add_up(machine, clocks):
     for _ in range(3):
         machine.goes_on(1, set_by_s=0.0009)
-    assert [code for code, _ in events(clocks)] == [Caution.CLOCK_SET]
+    assert [code for code, _ in events(clocks)] == [WarningCode.CLOCK_SET]
 
 
 def test_this_machine_was_awake_while_it_ran_this():
     assert boot_ns() > 0
-    assert Caution.SUSPENDED not in [code for code, _ in ClockComparison().events()]
+    assert WarningCode.SUSPENDED not in [code for code, _ in ClockComparison().events()]

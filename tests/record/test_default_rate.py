@@ -5,7 +5,7 @@ import pytest
 from joulewise.data import Unavailable
 from joulewise.record.channels import default_rate_hz
 from joulewise.record.inventory import take_inventory
-from joulewise.testing.toy import ToyClock, ToyDevice
+from joulewise.testing.toy_device import ToyClock, ToyDevice
 
 
 class WithoutBuffer(ToyDevice):

@@ -20,7 +20,7 @@ from joulewise.record.readings import DeviceReader
 from joulewise.record.sampling_loop import LoopWatchdog, SamplingLoop
 from joulewise.record.schedule import NO_EDGE, Deadlines, EdgeTiming, edge_timing
 from joulewise.record.writer import RecorderNotes
-from joulewise.testing.toy import ToyClock
+from joulewise.testing.toy_device import ToyClock
 
 MS = 10**6
 S = 10**9

@@ -8,7 +8,7 @@ from joulewise.record.channels import StreamLoops
 from joulewise.record.inventory import take_inventory
 from joulewise.record.processes import CommandProcesses
 from joulewise.record.writer import RecorderNotes, Writer
-from joulewise.testing.toy import ToyClock, ToyDevice
+from joulewise.testing.toy_device import ToyClock, ToyDevice
 from tests.helpers.processes import DEADLINE_S
 
 GPUS = 8

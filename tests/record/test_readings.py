@@ -11,7 +11,7 @@ from joulewise.record.readings import DeviceReader, fast_quantities, slow_quanti
 from joulewise.record.statistics import StreamStatistics
 from joulewise.record.writer import RecorderNotes
 from joulewise.store.arrow_stream import EXTRA_NS, Batch, RowBuffer
-from joulewise.testing.toy import ToyClock, ToyDevice
+from joulewise.testing.toy_device import ToyClock, ToyDevice
 
 S, MS = 10**9, 10**6
 

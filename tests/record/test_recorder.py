@@ -18,8 +18,8 @@ from joulewise.record.sensor_profiles import sensor_profile_for
 from joulewise.store.layout import MISSES, StreamKind
 from joulewise.store.manifest import CommandRecord, read_manifest
 from joulewise.store.runs import new_run, status
-from joulewise.store.trace import open_lane
-from joulewise.testing.toy import ToyClock, ToyDevice
+from joulewise.store.trace import open_device_stream
+from joulewise.testing.toy_device import ToyClock, ToyDevice
 from tests.helpers.paths import ROOT
 
 PROCESS = str(ROOT / "tests/helpers/recording_process.py")
@@ -55,7 +55,7 @@ def recording(run, *options, rate_hz=50):
 
 
 def column(run, key, name, lane=StreamKind.FAST):
-    reader = open_lane(run, key, lane)
+    reader = open_device_stream(run, key, lane)
     return np.concatenate([chunk[name] for chunk in reader.chunks([name])]) if reader else []
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import Quantity
-from joulewise.record.running_total import Tally
+from joulewise.record.running_total import RunningTotal
 from joulewise.store.arrow_stream import Batch
 
 S = 1_000_000_000
@@ -22,7 +22,7 @@ def batch(quantity, values, first_s=0):
 
 
 def tallied(quantity, values):
-    tally = Tally()
+    tally = RunningTotal()
     tally.add(batch(quantity, values))
     return tally
 
@@ -32,7 +32,7 @@ def test_a_counter_is_as_much_as_it_has_grown(steps, before, data):
     values = [before]
     for step in steps:
         values.append(values[-1] + step)
-    tally = Tally()
+    tally = RunningTotal()
     cut = data.draw(st.integers(0, len(values)))  # however it comes in batches
     tally.add(batch(Quantity.ENERGY, values[:cut]))
     tally.add(batch(Quantity.ENERGY, values[cut:], cut))
@@ -54,7 +54,7 @@ def test_power_is_held_until_the_next_reading(watts):
 def test_the_counter_goes_before_power():
     values_j = batch(Quantity.ENERGY, [0, 50])
     both = Batch((*values_j.columns, "power_w"), (*values_j.values, array("d", [7, 7])))
-    tally = Tally()
+    tally = RunningTotal()
     tally.add(both)
     assert tally.sum.energy_j == 50
 
@@ -79,7 +79,7 @@ def test_what_could_not_be_read_twice_is_none(values):
 
 
 def test_energy_goes_on_at_the_newest_power_for_about_a_second():
-    tally = Tally()
+    tally = RunningTotal()
     tally.add(batch(Quantity.POWER, [10, 20]))
     tally.begin(1 * S)  # one reading is enough: the next may be a second away
     assert tally.sum is None
@@ -99,4 +99,4 @@ def test_the_newest_power_is_the_sensors_or_the_last_step_of_the_counter():
         Batch((*values_j.columns, "power_w"), (*values_j.values, array("d", [7, math.nan])))
     )
     assert counter.power_w == 7
-    assert (Tally().power_w, Tally().energy_at(S)) == (None, None)
+    assert (RunningTotal().power_w, RunningTotal().energy_at(S)) == (None, None)

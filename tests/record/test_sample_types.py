@@ -10,8 +10,8 @@ import pytest
 
 from joulewise.data import DeviceInfo, DriverSample, Kind, Quantity, Unavailable
 from joulewise.record.driver_samples import OtherSamples
-from joulewise.store.layout import BUFFERED_QUANTITIES, StreamKind, buffer_lane
-from joulewise.store.trace import open_lane
+from joulewise.store.layout import BUFFERED_QUANTITIES, StreamKind, buffer_stream_kind
+from joulewise.store.trace import open_device_stream
 from tests.helpers.paths import ROOT
 
 S = 10**9
@@ -130,7 +130,7 @@ def run(tmp_path_factory):
 
 @pytest.mark.parametrize("quantity", [Quantity.POWER, *BUFFERED_QUANTITIES])
 def test_every_type_is_a_stream_of_its_own_in_order_of_time(run, quantity):
-    reader = open_lane(run, "gpu0", buffer_lane(quantity))
+    reader = open_device_stream(run, "gpu0", buffer_stream_kind(quantity))
     assert reader.columns == ("t_ns", quantity.value)
     chunks = list(reader.chunks(["t_ns", quantity.value]))
     t_ns = np.concatenate([chunk["t_ns"] for chunk in chunks])
@@ -146,8 +146,8 @@ def test_every_type_is_a_stream_of_its_own_in_order_of_time(run, quantity):
 
 
 def test_streams_of_samples_are_named_for_their_quantity():
-    assert buffer_lane(Quantity.SM_CLOCK) is StreamKind.BUFFER_SM_CLOCK
-    assert {buffer_lane(quantity) for quantity in BUFFERED_QUANTITIES} | {
+    assert buffer_stream_kind(Quantity.SM_CLOCK) is StreamKind.BUFFER_SM_CLOCK
+    assert {buffer_stream_kind(quantity) for quantity in BUFFERED_QUANTITIES} | {
         StreamKind.BUFFER,
         StreamKind.FAST,
         StreamKind.SLOW,

@@ -20,18 +20,18 @@ from joulewise.data import (
 from joulewise.devices.device import BaseDevice
 from joulewise.errors import JoulewiseError
 from joulewise.record.sensor_profiles import (
+    CalibratedProfile,
     CalibratedValue,
-    KeptCard,
     SensorTiming,
-    keep_card,
-    kept_card,
     profile_path,
+    read_calibrated_profile,
     sensor_profile_for,
     state_folder,
+    write_calibrated_profile,
 )
 
 BOARD = DeviceInfo("gpu1", Kind.GPU, "Tesla V100", "GPU-1/2", "nvidia", "535.1")
-CARD = KeptCard(
+CARD = CalibratedProfile(
     uid=BOARD.uid,
     driver=BOARD.driver,
     name=BOARD.name,
@@ -56,7 +56,7 @@ class Board(BaseDevice):
             Quantity.ENERGY: SensorInfo(Quantity.ENERGY, source),
             Quantity.POWER_INSTANT: Unavailable("none"),
         }
-        self.knobs = {}
+        self.controls = {}
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_board_without_a_calibration_has_the_documented_profile(environ):
     assert sensor_profile_for(Board(), environ) == SensorProfile(
         update_period_s=0.02, window_s=0.01
     )
-    assert kept_card(BOARD, environ) is None
+    assert read_calibrated_profile(BOARD, environ) is None
 
 
 def test_what_is_modelled_may_be_off_by_a_factor(environ):
@@ -83,14 +83,14 @@ def test_a_reading_that_the_board_lacks_has_no_times(environ):
 
 
 def test_a_written_profile_is_read_back_whole(environ):
-    path = keep_card(CARD, environ)
-    assert kept_card(BOARD, environ) == CARD
+    path = write_calibrated_profile(CARD, environ)
+    assert read_calibrated_profile(BOARD, environ) == CARD
     assert path == profile_path(BOARD.uid, environ)
     assert [file.name for file in path.parent.iterdir()] == ["GPU-1%2f2.json"]
 
 
 def test_a_calibrated_profile_overrides_the_documented_one(environ):
-    keep_card(CARD, environ)
+    write_calibrated_profile(CARD, environ)
     card = sensor_profile_for(Board(), environ)
     assert (card.update_period_s, card.window_s, card.lag_s) == (0.021, 0.011, 0.005)
     assert card.counter_period_s == 0.021
@@ -101,7 +101,7 @@ def test_a_calibrated_profile_overrides_the_documented_one(environ):
 
 
 def test_a_gain_from_a_meter_is_used_with_its_error(environ):
-    keep_card(replace(CARD, sensors={}, gain=CalibratedValue(1.03, 0.0196)), environ)
+    write_calibrated_profile(replace(CARD, sensors={}, gain=CalibratedValue(1.03, 0.0196)), environ)
     card = sensor_profile_for(Board(), environ)
     assert card.gain == 1.03
     assert card.gain_sigma == pytest.approx(0.01)
@@ -109,19 +109,19 @@ def test_a_gain_from_a_meter_is_used_with_its_error(environ):
 
 
 def test_the_profile_of_another_driver_is_not_used(environ):
-    keep_card(CARD, environ)
+    write_calibrated_profile(CARD, environ)
     newer = Board(replace(BOARD, driver="550.2"))
     assert sensor_profile_for(newer, environ).origin == "table"
-    why = kept_card(newer.info, environ)
+    why = read_calibrated_profile(newer.info, environ)
     assert "535.1" in why.reason
     assert "550.2" in why.reason
     assert why.fix == "joulewise calibrate --gpu 1"
 
 
 def test_the_profile_of_another_board_is_not_used(environ):
-    other = keep_card(replace(CARD, uid="GPU-9"), environ)
+    other = write_calibrated_profile(replace(CARD, uid="GPU-9"), environ)
     other.rename(profile_path(BOARD.uid, environ))
-    assert "another board" in kept_card(BOARD, environ).reason
+    assert "another board" in read_calibrated_profile(BOARD, environ).reason
     assert sensor_profile_for(Board(), environ).origin == "table"
 
 
@@ -152,22 +152,22 @@ def test_a_file_that_is_not_a_profile_is_ignored_with_a_reason(text, environ):
     path = profile_path(BOARD.uid, environ)
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    assert "is not a sensor profile" in kept_card(BOARD, environ).reason
+    assert "is not a sensor profile" in read_calibrated_profile(BOARD, environ).reason
     assert sensor_profile_for(Board(), environ).origin == "table"
 
 
 def test_a_profile_that_cannot_be_read_is_ignored_with_a_reason(environ):
     profile_path(BOARD.uid, environ).mkdir(parents=True)
-    assert "cannot be read" in kept_card(BOARD, environ).reason
+    assert "cannot be read" in read_calibrated_profile(BOARD, environ).reason
     assert sensor_profile_for(Board(), environ).origin == "table"
 
 
 def test_a_profile_that_cannot_be_written_leaves_the_old_one_alone(environ, monkeypatch):
-    path = keep_card(CARD, environ)
+    path = write_calibrated_profile(CARD, environ)
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "disk full")))
     with pytest.raises(JoulewiseError, match="disk full"):
-        keep_card(replace(CARD, how="later"), environ)
-    assert kept_card(BOARD, environ) == CARD
+        write_calibrated_profile(replace(CARD, how="later"), environ)
+    assert read_calibrated_profile(BOARD, environ) == CARD
     assert list(path.parent.iterdir()) == [path]
 
 

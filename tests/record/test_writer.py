@@ -12,8 +12,8 @@ from joulewise.record.writer import PendingLines, RecorderNotes, Writer
 from joulewise.store import files
 from joulewise.store.arrow_stream import RowBuffer, Stream
 from joulewise.store.files import GrowingFile, replace_file
-from joulewise.store.layout import STREAM, TRACE, StreamKind, lane_path
-from joulewise.store.trace import open_lane
+from joulewise.store.layout import STREAM, TRACE, StreamKind, stream_path
+from joulewise.store.trace import open_device_stream
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def recording(tmp_path):
     (tmp_path / TRACE).mkdir()
     notes, rows = RecorderNotes(), RowBuffer(["power_w"])
     writer = Writer(notes, lambda: None, backlog_b=3000)
-    stream = Stream(lane_path(tmp_path, "gpu0", StreamKind.FAST, STREAM), rows.columns)
+    stream = Stream(stream_path(tmp_path, "gpu0", StreamKind.FAST, STREAM), rows.columns)
     writer.add_stream(rows, stream, StreamStatistics(0, "power_w"), is_urgent=True)
     return SimpleNamespace(run=tmp_path, notes=notes, rows=rows, writer=writer, stream=stream)
 
@@ -50,7 +50,7 @@ def add(recording, *times):
 
 
 def times(run):
-    reader = open_lane(run, "gpu0", StreamKind.FAST)
+    reader = open_device_stream(run, "gpu0", StreamKind.FAST)
     return np.concatenate([chunk["t_ns"] for chunk in reader.chunks(["t_ns"])]).tolist()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from joulewise.cli import run as run_verb
 from joulewise.cli import sweep as sweep_verb
-from joulewise.report.rerun import run_again, sweep_again
+from joulewise.report.rerun import rerun_command, rerun_sweep_command
 from joulewise.store.manifest import CommandRecord, Manifest
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
@@ -61,14 +61,14 @@ def heard(command):
     ],
 )
 def test_the_command_of_a_sweep_repeats_it(spec):
-    command, besides = sweep_again(spec.as_json())
+    command, besides = rerun_sweep_command(spec.as_json())
     assert heard(command) == spec
     assert not besides
 
 
 def test_options_from_a_file_are_mentioned():
     spec = SweepSpec(command=("true",), constraints=("a < b",), environ={"X": "1"})
-    assert sweep_again(spec.as_json())[1] == "constraints and variables"
+    assert rerun_sweep_command(spec.as_json())[1] == "constraints and variables"
 
 
 def test_the_command_of_a_run_has_its_options():
@@ -83,7 +83,7 @@ def test_the_command_of_a_run_has_its_options():
         "hooks": False,
         "settings": {"gpu0": {"power_limit_w": 150.0}, "gpu1": {"power_limit_w": 150.0}},
     }
-    words = shlex.split(run_again(replace(MANIFEST, options=options)))
+    words = shlex.split(rerun_command(replace(MANIFEST, options=options)))
     context = run_verb.command.make_context("run", words[2:])
     parsed = context.params
     assert parsed["command"] == MANIFEST.commands[0].arguments
@@ -96,8 +96,8 @@ def test_the_command_of_a_run_has_its_options():
 
 def test_different_limits_per_board_are_not_in_the_command():
     settings = {"gpu0": {"power_limit_w": 150.0}, "gpu1": {"power_limit_w": 200.0}}
-    assert "--power-limit" not in run_again(replace(MANIFEST, options={"settings": settings}))
+    assert "--power-limit" not in rerun_command(replace(MANIFEST, options={"settings": settings}))
 
 
 def test_a_run_that_did_not_start_has_no_command():
-    assert not run_again(replace(MANIFEST, commands=()))
+    assert not rerun_command(replace(MANIFEST, commands=()))

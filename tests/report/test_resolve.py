@@ -2,11 +2,11 @@
 
 import pytest
 
-from joulewise.data import Caution
+from joulewise.data import WarningCode
 from joulewise.report.inputs import load_group
 from joulewise.report.resolve import resolve_runs
 from joulewise.store.layout import MANIFEST
-from tests.helpers.runs import MadeRun, device
+from tests.helpers.run_directories import MadeRun, device
 
 
 @pytest.fixture
@@ -43,4 +43,4 @@ def test_a_run_that_cannot_be_read_counts_where_it_may_be_of_the_group(
     make(store, "damaged", other, is_readable=False)
     result = load_group(store, resolve_runs(store, group)).result
     assert result.run.total.at_least == is_bound
-    assert any(one.code is Caution.DAMAGED for one in result.warnings) == is_bound
+    assert any(one.code is WarningCode.DAMAGED for one in result.warnings) == is_bound

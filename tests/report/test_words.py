@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise import formatting
-from joulewise.data import Knob, Quantity
+from joulewise.data import ControlKind, Quantity
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_several_devices_are_a_range():
 
 def test_a_knob_says_how_many_steps_it_has():
     clocks = [135.0, 142.0, 1530.0]
-    assert formatting.settings(Knob.SM_CLOCK, 135, 1530, clocks) == "135-1530 MHz, 3 steps"
-    assert formatting.settings(Knob.POWER_LIMIT, 150, 300, None) == "150-300 W"
+    assert formatting.settings(ControlKind.SM_CLOCK, 135, 1530, clocks) == "135-1530 MHz, 3 steps"
+    assert formatting.settings(ControlKind.POWER_LIMIT, 150, 300, None) == "150-300 W"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_prefix_keeps_the_value(joules):
 def test_every_sensor_and_knob_has_a_name_and_a_place():
     grouped = [quantity for _, members in formatting.GROUPS for quantity in members]
     assert sorted(grouped) == sorted(formatting.SENSORS) == sorted(Quantity)
-    assert set(formatting.KNOBS) == set(Knob)
+    assert set(formatting.KNOBS) == set(ControlKind)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import write_result
-from tests.helpers.runs import PID, MadeRun, device
+from tests.helpers.run_directories import PID, MadeRun, device
 from tests.helpers.view_servers import served
 
 

@@ -114,8 +114,13 @@ def test_a_run_in_progress_is_followed_until_it_ends(opened, store):
 
 def test_a_run_without_devices_yet_reloads_the_page(opened, make_run):
     recorder = RecorderRecord.of_this_process()
-    going_on = {"state": "recording", "recorder": recorder, "boot_id": boot_id(), "exit_code": None}
-    run = make_run(NEW, **going_on, name="mine")
+    recording = {
+        "state": "recording",
+        "recorder": recorder,
+        "boot_id": boot_id(),
+        "exit_code": None,
+    }
+    run = make_run(NEW, **recording, name="mine")
     whole = read_manifest(run)
     write_manifest(run, replace(whole, devices=()))
     tab = opened()

@@ -58,7 +58,7 @@ def test_a_later_poll_has_the_same_seconds(store):
 
 
 def test_power_comes_from_the_counter_without_a_power_sensor(store):
-    from tests.helpers.runs import MadeRun, device
+    from tests.helpers.run_directories import MadeRun, device
 
     made = MadeRun(store / "20261116-003512-bbbb")
     made.fast(device("cpu0", measured=("energy_j",)), lambda _: 42.0)
@@ -67,7 +67,7 @@ def test_power_comes_from_the_counter_without_a_power_sensor(store):
 
 
 def test_a_silent_device_has_no_power(store):
-    from tests.helpers.runs import MadeRun, device
+    from tests.helpers.run_directories import MadeRun, device
 
     made = MadeRun(store / "20261116-003512-bbbb")
     made.fast(device("gpu0"), lambda _: 200.0)

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.helpers.measured_runs import environment
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, first_line
+from tests.helpers.run_processes import environment
 
 RUN = "20261101-120000-aaaa"
 BROWSER = """#!/bin/sh

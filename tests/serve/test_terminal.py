@@ -21,10 +21,10 @@ from joulewise.report.terminal.layout import Screen
 from joulewise.report.terminal.live import screen, watch
 from joulewise.report.views.live import RecentPower, RunWatch
 from joulewise.units import NS_PER_S
-from tests.helpers.measured_runs import environment
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, first_line
 from tests.helpers.recordings_in_progress import recorded
-from tests.helpers.runs import MadeRun, device
+from tests.helpers.run_directories import MadeRun, device
+from tests.helpers.run_processes import environment
 
 RUN = "20261116-003512-bbbb"
 ENDED = re.compile(r"\d J|kJ .* in ")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from joulewise.data import DeviceInfo, Kind, SensorProfile, Source
-from joulewise.record.running_total import Tally
+from joulewise.record.running_total import RunningTotal
 from joulewise.session.budget import BudgetWatch, parse_budget
 from joulewise.session.recording import energy_so_far, estimate_draw
 from joulewise.store.arrow_stream import Batch
@@ -22,7 +22,7 @@ DEVICE = RecordedDevice(
 
 
 def tallied(times_s, values, since_s=0):
-    tally = Tally(since_s * S)
+    tally = RunningTotal(since_s * S)
     times = array("q", [t * S for t in times_s])
     tally.add(Batch(("t_ns", "energy_j"), (times, array("d", values))))
     return tally

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 import joulewise
-from joulewise.data import Caution, Energy, Source
+from joulewise.data import Energy, Source, WarningCode
 from joulewise.errors import UsageError
 from joulewise.session import spans
 from joulewise.session.measure import Energies
-from tests.helpers.measured_runs import environment, run
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, first_line, gone
+from tests.helpers.run_processes import environment, run
 
 
 @pytest.fixture(autouse=True)
@@ -247,7 +247,7 @@ def test_a_store_that_cannot_be_written_is_a_warning(tmp_path):
     assert (m.id, m.energy_j, m.result, m.spans) == (None, None, None, ())
     assert m.time_s > 0
     (warning,) = m.warnings
-    assert warning.code is Caution.RECORDER_ENDED
+    assert warning.code is WarningCode.RECORDER_ENDED
     assert warning.hint
     assert "nothing was recorded" in repr(m)
     assert m._repr_html_() is None

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from jupyter_client.manager import KernelManager
 
-from tests.helpers.measured_runs import environment
 from tests.helpers.processes import DEADLINE_S, eventually, gone
+from tests.helpers.run_processes import environment
 
 
 class Notebook:

@@ -5,8 +5,8 @@ import socket
 from joulewise.process.json_lines import JsonSocket
 from joulewise.session import recorder_client
 from joulewise.session.recorder_client import RecorderProcess
-from tests.helpers.measured_runs import environment, run
 from tests.helpers.processes import python
+from tests.helpers.run_processes import environment, run
 
 
 def test_a_recorder_that_fails_at_its_start_lets_the_command_run_unmeasured(tmp_path):

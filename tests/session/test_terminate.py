@@ -11,9 +11,15 @@ import psutil
 import pytest
 
 from joulewise.session import terminate as ending_module
-from joulewise.session.terminate import COMMAND, Ending, left_running, list_names, processes
-from tests.helpers.measured_runs import manifest, run
+from joulewise.session.termination import (
+    COMMAND,
+    CommandTermination,
+    left_running,
+    list_names,
+    processes,
+)
 from tests.helpers.processes import eventually, first_line, gone, python
+from tests.helpers.run_processes import manifest, run
 
 SAVES = """
 import signal, sys, time
@@ -69,7 +75,7 @@ def program(request):
 def test_each_is_requested_once_and_killed_by_name_when_there_is_hurry(program):
     token, process = program
     assert [each.pid for each in processes(token)] == [process.pid]
-    ending = Ending(token)
+    ending = CommandTermination(token)
     assert ending.ask()
     assert ending.ask()
     asked = iter([False, False, True])
@@ -82,7 +88,7 @@ def test_each_is_requested_once_and_killed_by_name_when_there_is_hurry(program):
 
 def test_the_command_itself_is_ended_though_it_overwrote_its_environment(program):
     _, process = program
-    ending = Ending("another", process.pid)
+    ending = CommandTermination("another", process.pid)
     assert ending.ask()
     assert first_line(process.stdout) == f"{int(signal.SIGTERM)}\n"
     process.send_signal(signal.SIGUSR1)
@@ -95,7 +101,7 @@ def test_one_that_is_stopped_is_resumed_to_end(program):
     token, process = program
     process.send_signal(signal.SIGSTOP)
     eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
-    Ending(token).ask()
+    CommandTermination(token).ask()
     assert first_line(process.stdout) == f"{int(signal.SIGTERM)}\n"
 
 
@@ -120,7 +126,7 @@ def test_parents_are_requested_before_their_children(monkeypatch, own):
     starts_s = {9: 3.0, 4: 2.0, 7: 2.0, 5: 1.0, 11: 3.5, 12: 3.5, 13: 4.0}
     all_of_it = {pid: PlayedProcess(pid, start_s, order) for pid, start_s in starts_s.items()}
     monkeypatch.setattr(ending_module, "processes", lambda *_: set(all_of_it.values()))
-    ending = Ending("token")
+    ending = CommandTermination("token")
     ending._own = all_of_it.get(own)
     ending.ask()
     first = [5, 4, 7] if own is None else [7, 5, 4]

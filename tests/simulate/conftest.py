@@ -3,7 +3,7 @@
 import pynvml as nvml
 import pytest
 
-from tests.helpers.nvml_shim import simulated
+from tests.helpers.nvml_on_manual_clock import simulated
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import joulewise.simulate
 from joulewise.errors import SimulationError, UsageError
 from joulewise.simulate import client
-from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory
 from joulewise.simulate.realtime.engine import MAX_PEERS
 from tests.helpers.processes import DEADLINE_S, eventually, first_line
 from tests.helpers.sim_processes import running_sim
@@ -29,7 +29,7 @@ def machine():
 
 @pytest.fixture
 def shared(machine):
-    shared = Shared.open(machine.shared)
+    shared = SharedGpuMemory.open(machine.shared)
     yield shared
     shared.close()
 

@@ -8,11 +8,11 @@ from click.testing import CliRunner
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.model import Load
 from joulewise.simulate.physics import steady_state
-from joulewise.simulate.published import METRICS, grid_w, read_table, scores
+from joulewise.simulate.published_caps import METRICS, grid_w, read_table, scores
 from joulewise.simulate.workloads import Profile, load_workload, profile_of, step_phases
 from tools.fit_workloads import __main__ as command
 from tools.fit_workloads import table
-from tools.fit_workloads.solve import Curves, fit, resembling, start_at
+from tools.fit_workloads.solve import Curves, fit, pooled_prior, start_at
 from tools.fit_workloads.table import fit_board, networks, table_curves
 
 CAPS_W = np.arange(100.0, 261.0, 20.0)
@@ -65,7 +65,7 @@ def test_a_load_of_which_little_is_shown_falls_back_on_the_others():
     time_s[2, 1:] = energy_j[2, 1:] = np.nan
     curves, first = fit_to(time_s, energy_j)
     _, prior = start_at(curves)
-    second = fit(curves, first.own, resembling(first, prior))
+    second = fit(curves, first.own, pooled_prior(first, prior))
     away = [abs(np.log(it.time_s[2, -1] / it.time_s[0, -1])) for it in (first, second)]
     assert away[1] < away[0]
 
@@ -108,7 +108,9 @@ def test_no_cap_beats_a_published_minimum_by_much(key):
     board = load_board(key)
     caps_w = grid_w(board.limits.minimum_w, board.limits.maximum_w)
     worst = {
-        name: max(exceeds(key, name, *steady_state.run(board, load_workload(name, board), caps_w)))
+        name: max(
+            exceeds(key, name, *steady_state.steady_run(board, load_workload(name, board), caps_w))
+        )
         for name in networks(read_table(), key)
     }
     assert max(worst.values()) < 0.011

@@ -3,16 +3,21 @@
 import pytest
 
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.like import RecordedSteps, Shape, fit_profile, workload_like
-from joulewise.simulate.model import Knobs, Load
+from joulewise.simulate.model import ControlSettings, Load
 from joulewise.simulate.physics import steady_state
+from joulewise.simulate.recorded_workload import (
+    RecordedSteps,
+    TrainingShape,
+    fit_profile,
+    fit_workload,
+)
 from joulewise.simulate.workloads import load_workload, step_phases
 
 V100 = load_board("v100")
 
 
 def seen(name, limit_w, board=V100):
-    load, controls = load_workload(name, board).step, Knobs(limit_w)
+    load, controls = load_workload(name, board).step, ControlSettings(limit_w)
     warm_c = steady_state.steady_c(board, load, controls)
     clock_mhz = steady_state.equilibrium_clock(board, load, controls, warm_c)
     time_s, energy_j = map(float, steady_state.step_at(board, load, clock_mhz, warm_c))
@@ -43,7 +48,7 @@ def test_three_limits_predict_others_within_one_percent(name):
 
 
 def test_a_clock_that_was_locked_is_not_mistaken_for_a_cap():
-    load, controls = load_workload("resnet50", V100).step, Knobs(300.0, (900.0, 900.0))
+    load, controls = load_workload("resnet50", V100).step, ControlSettings(300.0, (900.0, 900.0))
     warm_c = steady_state.steady_c(V100, load, controls)
     time_s, energy_j = map(float, steady_state.step_at(V100, load, 900.0, warm_c))
     busy = 1 - load.phases[0].time_s / time_s
@@ -52,10 +57,12 @@ def test_a_clock_that_was_locked_is_not_mistaken_for_a_cap():
 
 
 def test_on_another_board_it_is_transferred_and_says_so():
-    shape = Shape("mine", steps=100, epochs=2, validation_s=10.0, epoch_end_s=1.0, first_s=2.0)
+    shape = TrainingShape(
+        "mine", steps=100, epochs=2, validation_s=10.0, epoch_end_s=1.0, first_s=2.0
+    )
     run = seen("resnet50", 300.0)
-    same = workload_like(shape, [run], V100, V100)
-    other = workload_like(shape, [run], V100, load_board("a100"))
+    same = fit_workload(shape, [run], V100, V100)
+    other = fit_workload(shape, [run], V100, load_board("a100"))
     assert "assumed" in same.source
     assert other.source.startswith("transferred from v100")
     assert sum(p.time_s for p in other.step.phases) < sum(p.time_s for p in same.step.phases)

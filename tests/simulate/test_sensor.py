@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from joulewise.data import Quantity
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import BoardUnit, Knobs, Load, Phase
+from joulewise.simulate.model import BoardUnit, ControlSettings, Load, Phase
 from joulewise.simulate.physics.integrate import play, rest
 from joulewise.simulate.sensor import poll
 from joulewise.units import NS_PER_MS, NS_PER_S
@@ -58,7 +58,7 @@ def unit_with(**changes):
 
 
 UNIT = unit_with()
-TIMELINE, _ = play(UNIT, rest(UNIT, 0), LOAD, Knobs(180.0), until_ns=20 * NS_PER_S)
+TIMELINE, _ = play(UNIT, rest(UNIT, 0), LOAD, ControlSettings(180.0), until_ns=20 * NS_PER_S)
 POLLS_NS = np.arange(2 * NS_PER_S, 20 * NS_PER_S, 7 * NS_PER_MS)
 moments = st.integers(2 * NS_PER_S, 19 * NS_PER_S)
 

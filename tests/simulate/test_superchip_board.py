@@ -9,7 +9,7 @@ import pytest
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.realtime.gpu import HostChip, MachineLoad
 from joulewise.units import NS_PER_S
-from tests.helpers.nvml_shim import START_NS, simulated, timeline
+from tests.helpers.nvml_on_manual_clock import START_NS, simulated, timeline
 from tests.helpers.processes import eventually
 from tests.helpers.sim_processes import running_sim
 

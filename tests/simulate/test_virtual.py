@@ -11,9 +11,9 @@ import pytest
 from joulewise.data import Quantity
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Knobs, Load, Phase, Workload
+from joulewise.simulate.model import ControlSettings, Load, Phase, Workload
 from joulewise.simulate.physics import steady_state
-from joulewise.simulate.sensor import ALL
+from joulewise.simulate.sensor import ALL_QUANTITIES
 from joulewise.simulate.virtual import simulate
 from joulewise.units import NS_PER_S
 
@@ -40,7 +40,7 @@ WORKLOAD = Workload(
     epoch_end_s=0.5,
     run_noise=0.003,
 )
-CAPPED = Knobs(200.0)
+CAPPED = ControlSettings(200.0)
 
 
 def train(controls=CAPPED, unit=UNIT, **options):
@@ -52,8 +52,8 @@ RUN = train()
 
 @pytest.mark.parametrize("limit_w", [300.0, 200.0, 150.0])
 def test_a_run_takes_the_time_and_energy_of_its_parts(limit_w):
-    run = train(Knobs(limit_w), run_noise=0.0)
-    time_s, energy_j = steady_state.run(BOARD, WORKLOAD, limit_w)
+    run = train(ControlSettings(limit_w), run_noise=0.0)
+    time_s, energy_j = steady_state.steady_run(BOARD, WORKLOAD, limit_w)
     settling = 0.004  # the physics without time has no overshoot and no way up
     assert run.time_s == pytest.approx(float(time_s), rel=settling)
     assert run.energy_j == pytest.approx(float(energy_j), rel=settling)
@@ -86,7 +86,7 @@ def test_the_truth_of_the_parts_is_that_of_the_whole():
 
 
 def test_the_first_steps_wait_for_the_host():
-    run = train(Knobs(400.0), run_noise=0.0)
+    run = train(ControlSettings(400.0), run_noise=0.0)
     step = run.spans["step"]
     lasting_s = (step.end_ns - step.start_ns) / NS_PER_S
     assert lasting_s[:4] == pytest.approx(2.5 * 0.19)
@@ -122,7 +122,7 @@ def test_the_trace_is_polled_at_its_rate_over_all_of_the_run():
 
 
 def test_every_column_is_what_the_board_did():
-    trace = RUN.trace(20, ALL)
+    trace = RUN.trace(20, ALL_QUANTITIES)
     busy = (trace["t_ns"] > 10 * NS_PER_S) & (trace["t_ns"] < 30 * NS_PER_S)
     assert trace["sm_clock_mhz"][busy].max() < BOARD.clocks.sm_max_mhz
     assert trace["sm_clock_mhz"][0] == BOARD.clocks.sm_min_mhz
@@ -137,9 +137,9 @@ def test_every_column_is_what_the_board_did():
 def test_what_a_board_lacks_has_no_column():
     spec = replace(BOARD.sensor, counter_period_s=0.0, average_window_s=0.0)
     bare = replace(UNIT, board=replace(BOARD, sensor=spec))
-    trace = train(unit=bare).trace(10, ALL)
+    trace = train(unit=bare).trace(10, ALL_QUANTITIES)
     missing = {Quantity.ENERGY, Quantity.POWER_AVERAGE, Quantity.POWER_INSTANT}
-    assert set(trace) == {"t_ns"} | {q.value for q in ALL if q not in missing}
+    assert set(trace) == {"t_ns"} | {q.value for q in ALL_QUANTITIES if q not in missing}
 
 
 def drain(every_s):

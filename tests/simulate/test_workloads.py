@@ -5,9 +5,9 @@ import pytest
 
 from joulewise.errors import UsageError
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
-from joulewise.simulate.model import Knobs
+from joulewise.simulate.model import ControlSettings
 from joulewise.simulate.physics import steady_state
-from joulewise.simulate.published import read_table
+from joulewise.simulate.published_caps import read_table
 from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import WORKLOADS, load_workload
 
@@ -16,7 +16,7 @@ LIMITS_W = np.array([150.0, 200.0, 250.0, 300.0])
 
 
 def at_limits(name):
-    time_s, energy_j = steady_state.run(V100, load_workload(name, V100), LIMITS_W)
+    time_s, energy_j = steady_state.steady_run(V100, load_workload(name, V100), LIMITS_W)
     return time_s, energy_j, energy_j / time_s
 
 
@@ -30,7 +30,9 @@ def test_the_table_is_met():
     errors = []
     for row in read_table():
         board = load_board(row.board)
-        time_s, energy_j = steady_state.run(board, load_workload(row.network, board), row.cap_w)
+        time_s, energy_j = steady_state.steady_run(
+            board, load_workload(row.network, board), row.cap_w
+        )
         errors += [abs(time_s / row.time_s - 1), abs(energy_j / row.energy_j - 1)]
     assert np.median(errors) <= 0.005
     assert max(errors) <= 0.02
@@ -38,7 +40,7 @@ def test_the_table_is_met():
 
 def test_alexnet_averages_little_and_yet_a_cap_saves_much():
     board = load_board("rtx6000")
-    time_s, energy_j = steady_state.run(
+    time_s, energy_j = steady_state.steady_run(
         board, load_workload("alexnet", board), np.array([260.0, 140.0])
     )
     assert energy_j[0] / time_s[0] == pytest.approx(116.5, rel=0.01)
@@ -79,7 +81,7 @@ def test_ecg_spikes_are_cut_and_its_energy_is_a_parabola():
 
 
 def highest_reading_w(workload, unit, limit_w):
-    run = simulate(workload, unit, Knobs(limit_w), run_noise=0.0)
+    run = simulate(workload, unit, ControlSettings(limit_w), run_noise=0.0)
     return run.trace(100.0)["power_w"].max() / unit.gain
 
 
@@ -99,7 +101,7 @@ def test_readings_of_ecg_show_spikes_of_300_w_that_200_w_cuts_and_none_of_200_w_
 def test_every_workload_runs_on_every_board_and_says_what_it_rests_on(key, name):
     board = load_board(key)
     workload = load_workload(name, board)
-    time_s, energy_j = steady_state.run(board, workload, board.limits.default_w)
+    time_s, energy_j = steady_state.steady_run(board, workload, board.limits.default_w)
     assert board.idle.clocks_up_w * 0.9 < energy_j / time_s < board.limits.default_w
     assert workload.step.memory_b < board.memory_b
     measured = key == "v100" or (key == "rtx6000" and "mnist" not in name and name != "ecg")
@@ -117,8 +119,8 @@ def test_a_bigger_batch_works_longer_and_waits_as_long():
 
 def test_the_a100_is_faster_than_the_v100():
     a100 = load_board("a100")
-    faster = steady_state.run(a100, load_workload("resnet50", a100), 400.0)[0]
-    assert faster < steady_state.run(V100, load_workload("resnet50", V100), 300.0)[0]
+    faster = steady_state.steady_run(a100, load_workload("resnet50", a100), 400.0)[0]
+    assert faster < steady_state.steady_run(V100, load_workload("resnet50", V100), 300.0)[0]
 
 
 def test_validation_follows_the_epochs_where_it_was_measured_so():

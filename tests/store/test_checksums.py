@@ -25,12 +25,12 @@ from joulewise.store.layout import (
     STREAM,
     TRACE,
     StreamKind,
-    lane_path,
+    stream_path,
 )
 from joulewise.store.manifest import read_manifest
 from joulewise.store.parquet import compact
-from joulewise.store.trace import open_lane
-from tests.helpers.runs import MadeRun, device
+from joulewise.store.trace import open_device_stream
+from tests.helpers.run_directories import MadeRun, device
 
 TEXT = with_checksum(json.dumps({"a": 1.5, "b": [1, 2], "c": "é"}))
 
@@ -91,17 +91,17 @@ class TestFiles:
 
     def test_a_run_without_checksums_has_no_known_damage(self, run):
         (run / CHECKSUMS).unlink()
-        flip(lane_path(run, "gpu0", StreamKind.FAST, STREAM), 5000)
+        flip(stream_path(run, "gpu0", StreamKind.FAST, STREAM), 5000)
         assert damaged_files(run) == ()
 
     @pytest.mark.parametrize("at", [0, 500, 5000, -1])
     def test_a_flipped_bit_is_found(self, run, at):
-        flip(lane_path(run, "gpu0", StreamKind.FAST, STREAM), at)
+        flip(stream_path(run, "gpu0", StreamKind.FAST, STREAM), at)
         [damage] = damaged_files(run)
         assert damage.file == f"{TRACE}/gpu0.arrows"
 
     def test_of_a_file_that_is_wrong_from_its_first_byte_on_no_beginning_is_named(self, run):
-        path = lane_path(run, "gpu0", StreamKind.FAST, STREAM)
+        path = stream_path(run, "gpu0", StreamKind.FAST, STREAM)
         path.write_bytes(bytes(path.stat().st_size))
         [damage] = damaged_files(run)
         assert damage.reason == "none of it is what was recorded"
@@ -124,7 +124,7 @@ class TestFiles:
         assert damaged_files(run) == ()
 
     def test_a_stream_that_grew_is_damaged(self, run):
-        with lane_path(run, "gpu0", StreamKind.FAST, STREAM).open("ab") as file:
+        with stream_path(run, "gpu0", StreamKind.FAST, STREAM).open("ab") as file:
             file.write(bytes(48))
         assert len(damaged_files(run)) == 1
 
@@ -133,16 +133,16 @@ class TestFiles:
         before = times(run)
         compact(run, over_rows=0)
         write_final_checksums(run)
-        path = lane_path(run, "gpu0", StreamKind.FAST, ".parquet")
+        path = stream_path(run, "gpu0", StreamKind.FAST, ".parquet")
         flip(path, int(path.stat().st_size * 0.8))
         assert times(run).tolist() == before[:8000].tolist()
 
     def test_of_a_packed_file_without_its_index_nothing_is_read(self, run):
         compact(run, over_rows=0)
         write_final_checksums(run)
-        path = lane_path(run, "gpu0", StreamKind.FAST, ".parquet")
+        path = stream_path(run, "gpu0", StreamKind.FAST, ".parquet")
         flip(path, -20)
-        assert open_lane(run, "gpu0", StreamKind.FAST) is None
+        assert open_device_stream(run, "gpu0", StreamKind.FAST) is None
 
 
 def test_the_last_checksums_keep_the_ends_of_what_was_written(tmp_path):
@@ -162,7 +162,7 @@ def test_the_last_checksums_keep_the_ends_of_what_was_written(tmp_path):
 
 
 def times(run):
-    reader = open_lane(run, "gpu0", StreamKind.FAST)
+    reader = open_device_stream(run, "gpu0", StreamKind.FAST)
     return np.concatenate([chunk["t_ns"] for chunk in reader.chunks(["t_ns"])])
 
 

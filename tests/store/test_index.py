@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import joulewise.store.manifest
-from joulewise.data.contract import RESULT_FORMAT
+from joulewise.data.run_result_json import RESULT_FORMAT
 from joulewise.process.linux import boot_id, started_ticks
 from joulewise.report.filters import parse_filter
 from joulewise.report.views.listings import list_runs
@@ -31,7 +31,7 @@ from joulewise.store.index.progress import ProgressSlot
 from joulewise.store.index.run_entry import READABLE, RUNS, find_runs, read_entry
 from joulewise.store.layout import FORMAT, INDEX, LIVE, MANIFEST, RESULT
 from joulewise.store.manifest import Manifest, RecorderRecord, write_manifest
-from joulewise.store.runs import find, id_second, in_progress, named
+from joulewise.store.runs import find, id_second, named, newest_recording
 
 S = 10**9
 
@@ -507,7 +507,7 @@ class TestARunThatIsRecorded:
             (run,) = indexed(store, parse_filter("state=recording"))[0]
             assert (run.path, run.energy_j, run.time_s) == (recorded, joules, 4.5)
         assert indexed(store, parse_filter("energy=30J"))[0] == [run]
-        assert in_progress(store) == recorded
+        assert newest_recording(store) == recorded
 
     @pytest.mark.usefixtures("patched")
     def test_is_killed_when_its_recorder_is_gone(self, store, recorded, monkeypatch):
@@ -516,7 +516,7 @@ class TestARunThatIsRecorded:
         assert indexed(store, parse_filter("state=recording"))[0] == []
         (run,) = indexed(store, parse_filter("state=killed"))[0]
         assert (run.path, run.energy_j) == (recorded, None)
-        assert in_progress(store) is None
+        assert newest_recording(store) is None
 
 
 @pytest.mark.usefixtures("patched")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from joulewise.analyse.run_result import analyse
-from joulewise.analyse.stored_result import result_of
+from joulewise.analyse.stored_result import load_or_compute_result
 
 ARCHIVE = Path(__file__).parent / "stores" / "store-0.1.0.dev0.tar.xz"
 STEADY, IDLE, LOST, NONE = (
@@ -39,7 +39,7 @@ def figures(energy):
 @pytest.mark.parametrize("run", [STEADY, IDLE, LOST, NONE])
 def test_its_results_are_the_ones_it_was_stored_with(store, run):
     kept = json.loads((store / run / "result.json").read_text("utf-8"))
-    result = result_of(store / run)
+    result = load_or_compute_result(store / run)
     assert result.counted == tuple(kept["counted"])
     for key, stored in kept["energy_j"].items():
         energy = result.run.total if key == "total" else result.run.devices[key].energy
@@ -53,7 +53,7 @@ def test_its_results_are_the_ones_it_was_stored_with(store, run):
 
 @pytest.mark.parametrize("run", [STEADY, IDLE, NONE])
 def test_its_traces_give_the_same_energies_within_their_errors(store, run):
-    before = result_of(store / run)
+    before = load_or_compute_result(store / run)
     (store / run / "result.json").unlink()
     after = analyse(store / run)
     for key, use in before.run.devices.items():

@@ -13,13 +13,13 @@ from click.testing import CliRunner
 
 from joulewise.analyse.run_result import analyse
 from joulewise.cli import joulewise as cli
-from joulewise.data import Caution
+from joulewise.data import WarningCode
 from joulewise.store.checksums import write_final_checksums
 from joulewise.store.files import open_regular, read_regular
 from joulewise.store.layout import CHECKSUMS, MANIFEST, MARKS, PROCESSES, RESULT
 from joulewise.store.runs import Skipped, new_run, readable
 from tests.helpers.processes import DEADLINE_S, JOULEWISE
-from tests.helpers.runs import MadeRun, device
+from tests.helpers.run_directories import MadeRun, device
 
 
 def make_socket(path):
@@ -174,5 +174,5 @@ def test_a_trace_file_of_another_kind_is_damage(tmp_path, kind, has_checksums, n
     for words in (["show", "run"], ["export", "run", "-o", str(tmp_path / "out.csv")]):
         done = CliRunner().invoke(cli, ["--store", str(tmp_path), *words])
         assert done.exit_code == 0, done.output
-    warnings = [w.message for w in analyse(run).warnings if w.code is Caution.DAMAGED]
+    warnings = [w.message for w in analyse(run).warnings if w.code is WarningCode.DAMAGED]
     assert [message for message in warnings if f"trace/{name} is damaged" in message]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from joulewise.store.arrow_stream import Batch, message, schema
-from joulewise.store.trace import LaneFollower
+from joulewise.store.trace import StreamFollower
 
 COLUMNS = ("t_ns", "energy_j", "power_w")
 EVERYTHING = 1 << 40
@@ -34,7 +34,7 @@ def times(follower):
 def test_each_row_once_however_it_is_cut(tmp_path, header):
     whole = header + b"".join(batch(100 * i, 1 + i % 90, gap=i % 3 == 0) for i in range(40))
     path = tmp_path / "gpu0.arrows"
-    follower = LaneFollower(path, EVERYTHING)
+    follower = StreamFollower(path, EVERYTHING)
     assert times(follower) == []
     found, cuts = [], random.Random(5)
     with path.open("wb", buffering=0) as file:
@@ -50,7 +50,7 @@ def test_each_row_once_however_it_is_cut(tmp_path, header):
 def test_what_could_not_be_read_is_nan(tmp_path, header):
     path = tmp_path / "gpu0.arrows"
     path.write_bytes(header + batch(0, 3, gap=True))
-    (rows,) = LaneFollower(path, EVERYTHING).poll()
+    (rows,) = StreamFollower(path, EVERYTHING).poll()
     assert np.isnan(rows["power_w"]).tolist() == [True, False, False]
 
 
@@ -58,7 +58,7 @@ def test_what_could_not_be_read_is_nan(tmp_path, header):
 def test_begins_near_the_end_with_a_whole_batch(tmp_path, header, last_b):
     path = tmp_path / "gpu0.arrows"
     path.write_bytes(header + b"".join(batch(100 * i, 90, gap=i % 2 == 0) for i in range(100)))
-    found = times(LaneFollower(path, last_b))
+    found = times(StreamFollower(path, last_b))
     assert found[0] % 100 == 0
     assert found[-1] == 9989
     assert len(found) <= max(4 * 90, 90 * last_b / len(batch(0, 90)))
@@ -79,13 +79,13 @@ def test_a_value_that_looks_like_a_message_start_is_ignored(tmp_path, header):
     )
     path = tmp_path / "gpu0.arrows"
     path.write_bytes(header + batch(0, 5) + hiding + batch(50, 5))
-    assert times(LaneFollower(path, len(hiding) + len(batch(50, 5)) - 8)) == [50, 51, 52, 53, 54]
+    assert times(StreamFollower(path, len(hiding) + len(batch(50, 5)) - 8)) == [50, 51, 52, 53, 54]
 
 
 def test_half_a_batch_at_the_end_is_waited_for(tmp_path, header):
     path, last = tmp_path / "gpu0.arrows", batch(50, 5)
     path.write_bytes(header + batch(0, 5) + last[:-9])
-    follower = LaneFollower(path, 8)
+    follower = StreamFollower(path, 8)
     times(follower)
     with path.open("ab") as file:
         file.write(last[-9:])
@@ -97,7 +97,7 @@ def test_only_what_is_new_is_read(tmp_path, header, monkeypatch):
 
     path = tmp_path / "gpu0.arrows"
     path.write_bytes(header + b"".join(batch(100 * i, 90) for i in range(500)))
-    follower = LaneFollower(path, 10_000)
+    follower = StreamFollower(path, 10_000)
     read = []
     one = pa.ipc.read_message
     monkeypatch.setattr(pa.ipc, "read_message", lambda source: read.append(1) or one(source))
@@ -115,7 +115,7 @@ def test_only_what_is_new_is_read(tmp_path, header, monkeypatch):
 def test_a_stream_that_is_packed_meanwhile(tmp_path, header):
     path = tmp_path / "gpu0.arrows"
     path.write_bytes(header + batch(0, 5))
-    follower = LaneFollower(path, EVERYTHING)
+    follower = StreamFollower(path, EVERYTHING)
     assert len(times(follower)) == 5
     path.unlink()
     assert times(follower) == []

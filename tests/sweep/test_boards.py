@@ -9,8 +9,8 @@ import pytest
 
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.errors import DeviceError, UsageError
-from joulewise.session import find_gpus
-from joulewise.session.find_gpus import Found, FoundCpu, FoundGpu
+from joulewise.session import gpu_discovery
+from joulewise.session.gpu_discovery import DiscoveredCpu, DiscoveredDevices, DiscoveredGpu
 from joulewise.simulate.boards import BOARDS
 from joulewise.sweep.boards import TargetBoard, boards, find_boards, simulated
 from joulewise.sweep.spec import SweepSpec
@@ -71,20 +71,22 @@ def found(monkeypatch):
             asked_of.append(dict(environ))
             if devices == (None,):
                 raise DeviceError("the GPUs do not answer", "look")
-            graphics = tuple(each for each in devices if isinstance(each, FoundGpu))
-            return Found(graphics, tuple(each for each in devices if isinstance(each, FoundCpu)))
+            graphics = tuple(each for each in devices if isinstance(each, DiscoveredGpu))
+            return DiscoveredDevices(
+                graphics, tuple(each for each in devices if isinstance(each, DiscoveredCpu))
+            )
 
-        monkeypatch.setattr(find_gpus, "find", find)
+        monkeypatch.setattr(gpu_discovery, "discover_settable", find)
         return asked_of
 
     return put
 
 
-PACKAGE = FoundCpu("cpu0", "package-0", "a CPU", now_w=65.0, lowest_w=20.0, highest_w=4095.0)
+PACKAGE = DiscoveredCpu("cpu0", "package-0", "a CPU", now_w=65.0, lowest_w=20.0, highest_w=4095.0)
 
 
 def test_packages_are_boards_at_the_limit_that_they_have(found):
-    found(FoundGpu("gpu0", "GPU-0", visible=False), PACKAGE)
+    found(DiscoveredGpu("gpu0", "GPU-0", visible=False), PACKAGE)
     assert find_boards((), {}) == (TargetBoard("cpu0", "package-0", "a CPU", 20.0, 65.0, 4095.0),)
     assert not find_boards((), {})[0].is_gpu
     with pytest.raises(UsageError, match="there is no gpu1") as error:

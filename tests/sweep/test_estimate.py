@@ -11,7 +11,7 @@ from joulewise.data import DeviceInfo, Energy, Kind, RunResult, Source, Span, Sp
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned
 from joulewise.errors import UsageError
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.model import Knobs
+from joulewise.simulate.model import ControlSettings
 from joulewise.simulate.physics import steady_state
 from joulewise.simulate.workloads import load_workload
 from joulewise.store.manifest import (
@@ -53,7 +53,7 @@ def test_a_simulated_sweep_takes_what_the_physics_says():
         for batch in (64, 128)
     ):
         workload = load_workload("resnet50", board, batch)
-        each_s, each_j = steady_state.run(board, workload, Knobs(limit_w, lock))
+        each_s, each_j = steady_state.steady_run(board, workload, ControlSettings(limit_w, lock))
         time_s, energy_j = time_s + float(each_s), energy_j + float(each_j)
     assert told.runs == 40
     assert told.time_s == pytest.approx(5 * time_s)

@@ -8,7 +8,7 @@ import pytest
 from joulewise.data.sweeps import CONFIRMING, TrialState
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import parse
-from joulewise.sweep.lifecycle import conduct, prepare, strategy
+from joulewise.sweep.lifecycle import prepare, run_sweep, strategy
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.fake_runner import Watched
 from tests.helpers.simulated_sweeps import JOULEWISE, simulated
@@ -32,7 +32,7 @@ for step in range(int(sys.argv[1])):
 def swept(tmp_path_factory):
     asked = SweepSpec((), AXES, adaptive=True, by=("edp",), simulated=SIMULATED)
     watch = Watched()
-    return conduct(prepare(asked), tmp_path_factory.mktemp("store"), watch), watch
+    return run_sweep(prepare(asked), tmp_path_factory.mktemp("store"), watch), watch
 
 
 def test_probes_and_whole_runs_in_virtual_time(swept):

@@ -13,7 +13,7 @@ from joulewise.store.layout import CHECKSUMS
 from joulewise.store.manifest import read_manifest, write_manifest
 from joulewise.store.spans import RECORD
 from joulewise.sweep.boards import boards
-from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.sweep.lifecycle import prepare, run_sweep
 from joulewise.sweep.runners.virtual import VirtualRunner
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
@@ -58,7 +58,7 @@ def test_a_sweep_tells_more_than_a_run(tmp_path):
     asked = SweepSpec(
         axes={POWER_LIMIT: "150:300:75"}, repeat=1, simulated=SimulationSpec("v100", "ecg", "", 0.0)
     )
-    sweep = conduct(prepare(asked), tmp_path, Nobody())
+    sweep = run_sweep(prepare(asked), tmp_path, Nobody())
     workload = load_like(sweep.id, tmp_path, load_board("v100"))
     assert workload.source == "fitted to 3 runs at 3 settings"
     assert workload.step.phases[1].compute == pytest.approx(0.5, abs=0.05)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from joulewise.data import (
+    ControlInfo,
+    ControlKind,
     DriverSample,
     Kind,
-    Knob,
-    KnobInfo,
     Process,
     Quantity,
     Reading,
@@ -53,12 +53,14 @@ class TestToyThatMayNotBeSet(TestToy):
 
 def forbid(device: ToyDevice) -> None:
     denied = Unavailable("only root may", "sudo joulewise")
-    device.knobs = {k: replace(i, writable=denied) for k, i in settable(device).items()}
+    device.controls = {k: replace(i, writable=denied) for k, i in settable(device).items()}
     device.set = device.reset = refusing(NotSupportedError("only root may", "become root"))
 
 
-def settable(device: ToyDevice) -> dict[Knob, KnobInfo]:
-    return {control: info for control, info in device.knobs.items() if isinstance(info, KnobInfo)}
+def settable(device: ToyDevice) -> dict[ControlKind, ControlInfo]:
+    return {
+        control: info for control, info in device.controls.items() if isinstance(info, ControlInfo)
+    }
 
 
 def refusing(error: BaseException) -> Callable[..., Any]:
@@ -96,9 +98,9 @@ def power(**changes):
     )
 
 
-def control(which=Knob.POWER_LIMIT, **changes):
+def control(which=ControlKind.POWER_LIMIT, **changes):
     def breakage(device):
-        device.knobs = {**device.knobs, which: replace(device.knobs[which], **changes)}
+        device.controls = {**device.controls, which: replace(device.controls[which], **changes)}
 
     return breakage
 
@@ -140,7 +142,7 @@ def refuses_with(error):
 
 
 def clamps(original, which, value):
-    limits = {Knob.POWER_LIMIT: (50, 100), Knob.SM_CLOCK: (500, 1500)}
+    limits = {ControlKind.POWER_LIMIT: (50, 100), ControlKind.SM_CLOCK: (500, 1500)}
     low, high = limits[which]
     original(which, min(max(value, low), high) if value == value else low)  # noqa: PLR0124
 
@@ -149,12 +151,12 @@ def sets_then_refuses(original, which, value):
     try:
         original(which, value)
     except OutOfRangeError:
-        original(which, 66 if which is Knob.POWER_LIMIT else 500)
+        original(which, 66 if which is ControlKind.POWER_LIMIT else 500)
         raise
 
 
 def ignores_choices(original, which, value):
-    if which is Knob.SM_CLOCK and 500 < value < 1500:
+    if which is ControlKind.SM_CLOCK and 500 < value < 1500:
         return
     original(which, value)
 
@@ -217,7 +219,7 @@ def renamed(attribute, word):
 
 def as_control(value):
     def breakage(device):
-        device.knobs = {**device.knobs, Knob.MEMORY_CLOCK: value}
+        device.controls = {**device.controls, ControlKind.MEMORY_CLOCK: value}
 
     return breakage
 
@@ -347,24 +349,24 @@ BROKEN = {
     "pid 0": (PROCESSES, instead("processes", lambda *_: [Process(0, None, "compute")])),
     "negative memory": (PROCESSES, instead("processes", lambda *_: [Process(1, -1, "compute")])),
     "process of no kind": (PROCESSES, instead("processes", lambda *_: [Process(1, 1, "")])),
-    "control is named by a str": (CONTROLS, renamed("knobs", Knob.MEMORY_CLOCK)),
+    "control is named by a str": (CONTROLS, renamed("controls", ControlKind.MEMORY_CLOCK)),
     "control is None": (CONTROLS, as_control(None)),
     "control without reason": (CONTROLS, as_control(Unavailable(""))),
     "range upside down": (CONTROLS, control(minimum=100, maximum=50, default=None)),
     "range without end": (CONTROLS, control(maximum=math.inf)),
     "default outside": (CONTROLS, control(default=200)),
-    "no choice": (CONTROLS, control(Knob.SM_CLOCK, choices=())),
-    "choices descend": (CONTROLS, control(Knob.SM_CLOCK, choices=(1500, 500))),
-    "choice too low": (CONTROLS, control(Knob.SM_CLOCK, choices=(100, 1500))),
-    "choice too high": (CONTROLS, control(Knob.SM_CLOCK, choices=(500, 9999))),
-    "default is no choice": (CONTROLS, control(Knob.SM_CLOCK, default=501)),
+    "no choice": (CONTROLS, control(ControlKind.SM_CLOCK, choices=())),
+    "choices descend": (CONTROLS, control(ControlKind.SM_CLOCK, choices=(1500, 500))),
+    "choice too low": (CONTROLS, control(ControlKind.SM_CLOCK, choices=(100, 1500))),
+    "choice too high": (CONTROLS, control(ControlKind.SM_CLOCK, choices=(500, 9999))),
+    "default is no choice": (CONTROLS, control(ControlKind.SM_CLOCK, default=501)),
     "not writable, no reason": (CONTROLS, control(writable=False)),
     "not writable, empty reason": (CONTROLS, control(writable=Unavailable(""))),
-    "control under another name": (CONTROLS, control(knob=Knob.MEMORY_CLOCK)),
-    "setting outside": (SETTING, reports(Knob.POWER_LIMIT, 500)),
-    "unreadable without reason": (SETTING, reports(Knob.SM_CLOCK, Unavailable(""))),
+    "control under another name": (CONTROLS, control(knob=ControlKind.MEMORY_CLOCK)),
+    "setting outside": (SETTING, reports(ControlKind.POWER_LIMIT, 500)),
+    "unreadable without reason": (SETTING, reports(ControlKind.SM_CLOCK, Unavailable(""))),
     "readable, yet unavailable": (SETTING, instead("get", lambda *_: Unavailable("no"))),
-    "unreadable, yet reported": (SETTING, reports(Knob.SM_CLOCK, 1000)),
+    "unreadable, yet reported": (SETTING, reports(ControlKind.SM_CLOCK, 1000)),
     "get raises": (SETTING, instead("get", boom)),
     "does not set": (SET_VALUE, instead("set", lambda *_: None)),
     "set raises": (SET_VALUE, instead("set", boom)),
@@ -435,11 +437,11 @@ def test_every_check_has_a_device_that_it_catches():
 def test_a_control_is_put_back_after_every_check():
     suite = OnToyTime()
     device = ToyDevice(suite.clock)
-    device.set(Knob.POWER_LIMIT, 70)
+    device.set(ControlKind.POWER_LIMIT, 70)
     suite.test_a_control_takes_the_value_that_is_set(device)
     suite.test_reset_goes_back_to_the_default(device)
     suite.test_a_value_that_it_does_not_take_is_refused_with_the_range(device)
-    assert device.get(Knob.POWER_LIMIT) == 70
+    assert device.get(ControlKind.POWER_LIMIT) == 70
 
 
 def test_a_subclass_without_a_device_gets_an_explanation(pytester):

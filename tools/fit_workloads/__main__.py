@@ -17,7 +17,7 @@ import click
 
 from joulewise import simulate
 from joulewise.simulate.boards import BOARDS, load_board
-from joulewise.simulate.published import GPUS, read_table
+from joulewise.simulate.published_caps import GPUS, read_table
 from tools.fit_workloads.solve import WorkloadFit
 from tools.fit_workloads.table import LeftOut, fit_board, leave_out, networks
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from scipy.optimize import least_squares
 
-from joulewise.simulate.like import COMPUTE, STALL
 from joulewise.simulate.model import Board
+from joulewise.simulate.recorded_workload import COMPUTE, STALL
 from joulewise.simulate.workloads import Profile
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def start_at(curves: Curves) -> tuple[Array, Prior]:
     return own, Prior(own, np.diag(1 / np.asarray(LOOSE_SIGMAS)))
 
 
-def resembling(first: WorkloadFit, prior: Prior) -> Prior:
+def pooled_prior(first: WorkloadFit, prior: Prior) -> Prior:
     """A prior from a first fit of all loads: the loads of a board resemble each other.
 
     A load with few rows then falls back on the others. Times do not resemble each other.

@@ -11,7 +11,7 @@ import numpy as np
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.model import Board
 from joulewise.simulate.physics import steady_state
-from joulewise.simulate.published import BANDS, METRICS, PublishedRow, grid_w, scores
+from joulewise.simulate.published_caps import BANDS, METRICS, PublishedRow, grid_w, scores
 from joulewise.simulate.workloads import Profile, build_workload
 from tools.fit_workloads.solve import Curves, WorkloadFit, fit, fit_own, start_at
 
@@ -120,7 +120,7 @@ def table_curves(key: str, rows: Sequence[PublishedRow], *, alone: bool = False)
         workload = replace(
             workload, samples=cast("int", samples), batch_size=cast("int", batch_size)
         )
-        return steady_state.run(board, workload, caps_w)
+        return steady_state.steady_run(board, workload, caps_w)
 
     def also(time_s: Array, energy_j: Array) -> Array:
         by_metric = scores(time_s, energy_j)

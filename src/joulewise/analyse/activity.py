@@ -24,7 +24,7 @@ import numpy as np
 
 from joulewise.analyse.arrays import Array, Indices, Ints
 from joulewise.analyse.chunks import ChunkReader, OpenStream
-from joulewise.analyse.time_intervals import Stretch, TimeSet
+from joulewise.analyse.time_intervals import TimeInterval, TimeSet
 from joulewise.data import Quantity
 from joulewise.store.layout import StreamKind
 from joulewise.units import NS_PER_S
@@ -123,7 +123,7 @@ class _Block:
 def activity(
     open_stream: OpenStream,
     key: str,
-    run: Stretch,
+    run: TimeInterval,
     explained: TimeSet = _NEVER,
     *,
     is_module: bool = False,
@@ -157,7 +157,7 @@ class _Signal:
     """One quantity of one stream, read from its first block to its last."""
 
     def __init__(
-        self, rows: ChunkReader, quantity: Quantity, run: Stretch, explained: TimeSet
+        self, rows: ChunkReader, quantity: Quantity, run: TimeInterval, explained: TimeSet
     ) -> None:
         self.quantity = quantity
         self.gaps = _Gaps(run)
@@ -325,7 +325,7 @@ class _LowQuantile:
 class _Gaps:
     """Times of a run without a reading, those longer than ``LONGEST_GAP_S``."""
 
-    def __init__(self, run: Stretch) -> None:
+    def __init__(self, run: TimeInterval) -> None:
         self._run = run
         self.first_ns: int | None = None
         self.last_ns: int | None = None
@@ -352,7 +352,7 @@ class _Gaps:
             self._parts.append(np.column_stack([t_ns[rows], t_ns[rows + 1]]))
 
 
-def _is_complete(signals: Sequence[_Gaps], run: Stretch) -> bool:
+def _is_complete(signals: Sequence[_Gaps], run: TimeInterval) -> bool:
     """Whether at least one of them was read in every ``LONGEST_GAP_S``, from start to end."""
     read = [each for each in signals if each.first_ns is not None and each.last_ns is not None]
     if not read:

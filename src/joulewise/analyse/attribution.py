@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulewise.data import Caution, Excluded, Kind, Quantity, RunWarning
+from joulewise.data import Excluded, Kind, QualityWarning, Quantity, WarningCode
 from joulewise.data.devices import find_contained, find_replaced
 from joulewise.record.processes import ENDED, SIMULATION
 from joulewise.store.files import open_regular
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Reasons to leave devices out of a total, worded to fit one device and several.
 UNTOUCHED = "not used by any process of the command"
 UNSEEN = "no process of the command was seen on it"
-HOST_IDS = Caution.HOST_PROCESS_IDS.value
+HOST_IDS = WarningCode.HOST_PROCESS_IDS.value
 _ENERGY = {Quantity.POWER.value, Quantity.ENERGY.value}
 # The recorder lists processes about once a second: a shorter run may have no list (chosen).
 _MIN_LISTED_NS = 2 * NS_PER_S
@@ -86,7 +86,7 @@ class CountedDevices:
 
     counted: tuple[str, ...]
     excluded: tuple[Excluded, ...]
-    warnings: tuple[RunWarning, ...]
+    warnings: tuple[QualityWarning, ...]
     missing: tuple[str, ...] = ()
 
 
@@ -274,7 +274,7 @@ def faults_of(manifest: Manifest, key: str) -> list[Mapping[str, str]]:
     return [
         note
         for note in manifest.notes
-        if note.get("code") == Caution.UNAVAILABLE.value
+        if note.get("code") == WarningCode.UNAVAILABLE.value
         and note.get("device") == key
         and note.get("quantity", Quantity.POWER.value) in _ENERGY
         and "t_ns" in note
@@ -340,14 +340,14 @@ def _names(held: Iterable[DeviceProcess]) -> str:
     return ", ".join(dict.fromkeys(holder.name or f"process {holder.pid}" for holder in held))
 
 
-def _unseen_uses(usage: Mapping[str, Usage]) -> Iterator[RunWarning]:
+def _unseen_uses(usage: Mapping[str, Usage]) -> Iterator[QualityWarning]:
     for key, what in usage.items():
         if what is Usage.SHOWN:
             message = f"{UNSEEN}, but its activity rose while the command ran: it is counted"
-            yield RunWarning(Caution.UNSEEN_USE, message, _ALONE_HINT, key)
+            yield QualityWarning(WarningCode.UNSEEN_USE, message, _ALONE_HINT, key)
         elif what is Usage.UNKNOWN:
             message = f"{UNSEEN}, but it was not read all the time: it is counted, used or not"
-            yield RunWarning(Caution.UNSEEN_USE, message, _ALONE_HINT, key)
+            yield QualityWarning(WarningCode.UNSEEN_USE, message, _ALONE_HINT, key)
 
 
 def _why_unread(
@@ -373,7 +373,7 @@ def reason_unread(manifest: Manifest, device: RecordedDevice) -> tuple[str, str]
 
 def has_recorder_ended(manifest: Manifest) -> bool:
     """Whether the recorder was gone before the command was."""
-    ended = Caution.RECORDER_ENDED.value
+    ended = WarningCode.RECORDER_ENDED.value
     return status(manifest) == KILLED or any(n.get("code") == ended for n in manifest.notes)
 
 
@@ -413,7 +413,7 @@ def _warnings(
     *,
     silent: Mapping[str, str],
     time_ns: int,
-) -> Iterator[RunWarning]:
+) -> Iterator[QualityWarning]:
     parts = _unread_parts(manifest)
     for device in manifest.devices:
         key = device.info.key
@@ -421,10 +421,10 @@ def _warnings(
             continue  # what is said of the device that reports for it holds for both
         if key in silent or (key in excluded and not device.sources):
             _, hint = reason_unread(manifest, device)
-            yield RunWarning(Caution.UNAVAILABLE, {**excluded, **silent}[key], hint, key)
+            yield QualityWarning(WarningCode.UNAVAILABLE, {**excluded, **silent}[key], hint, key)
         elif key in excluded:
             hint = "its energy is shown beside the total, not in it"
-            yield RunWarning(Caution.EXCLUDED, excluded[key], hint, key)
+            yield QualityWarning(WarningCode.EXCLUDED, excluded[key], hint, key)
     counted = [key for key in unsure if key not in excluded and key not in silent]
     if counted:
         what, hint = "the driver lists no processes", _HOST_IDS_HINT
@@ -435,4 +435,4 @@ def _warnings(
         elif any(faults_of(manifest, key) for key in counted):
             what, hint = "a GPU that fails lists no processes", _DOCTOR
         message = f"{what}, so all that {', '.join(counted)} drew is counted as the command's"
-        yield RunWarning(Caution.HOST_PROCESS_IDS, message, hint)
+        yield QualityWarning(WarningCode.HOST_PROCESS_IDS, message, hint)

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from joulewise.analyse.arrays import Array, Bools, Floats
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import Energy, Quantity, SensorProfile
 from joulewise.units import NS_PER_S, Z95
 
@@ -60,7 +60,7 @@ class IdleState(str, Enum):
 
 
 @dataclass(frozen=True)
-class IdleInterval(Stretch):
+class IdleInterval(TimeInterval):
     """A time in which the device was idle in one way."""
 
     kind: IdleState = IdleState.ASLEEP

@@ -33,7 +33,7 @@ _STEP_ROWS: Final = 1 << 12
 
 
 class ChunkReader(Protocol):
-    """What reads one stream (``store.trace.LaneReader``): rows in the order of time."""
+    """What reads one stream (``store.trace.StreamReader``): rows in the order of time."""
 
     @property
     def rows(self) -> int: ...
@@ -48,7 +48,7 @@ OpenStream = Callable[[str, StreamKind], "ChunkReader | None"]
 """Opens a stream by the key of its device; None where nothing of it was recorded."""
 
 
-class ArrayLane:
+class ArrayStream:
     """A stream in memory."""
 
     def __init__(self, columns: Mapping[str, Array], *, chunk_rows: int = CHUNK_ROWS) -> None:

@@ -22,14 +22,14 @@ from typing import Final
 import numpy as np
 
 from joulewise.analyse.arrays import Bools, Floats, Indices, Ints
-from joulewise.analyse.chunks import ArrayLane, ChunkReader, Columns
-from joulewise.data import Caution, Quantity, RunWarning
+from joulewise.analyse.chunks import ArrayStream, ChunkReader, Columns
+from joulewise.data import QualityWarning, Quantity, WarningCode
 from joulewise.store.arrow_stream import TIME
 from joulewise.store.checksums import damaged_files, is_verified
 from joulewise.store.layout import CHECKSUM_LOG, CHECKSUMS, MARKS, MISSES, PROCESSES, StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.runs import RECORDING, status
-from joulewise.store.trace import find_lane_damage, lane_file, open_lane
+from joulewise.store.trace import find_stream_damage, open_device_stream, stream_file
 from joulewise.units import NS_PER_S
 
 HINT: Final = "restore the file from a copy if there is one; what is missing is not zero"
@@ -81,9 +81,11 @@ class FileDamage:
         return f"{self.file} is damaged: {self.reason}"
 
     @property
-    def warning(self) -> RunWarning:
+    def warning(self) -> QualityWarning:
         """Of a result that is computed from what is left."""
-        return RunWarning(Caution.DAMAGED, f"{self.message}; {self._effect}", HINT, self.device)
+        return QualityWarning(
+            WarningCode.DAMAGED, f"{self.message}; {self._effect}", HINT, self.device
+        )
 
     @property
     def _effect(self) -> str:
@@ -100,7 +102,7 @@ class FileDamage:
         return effects.get(self.file, "spans in it may be missing")
 
 
-def tells_of_marks(warning: RunWarning) -> bool:
+def is_about_marks(warning: QualityWarning) -> bool:
     """Whether a warning of damage is of a file of marks, so that spans may be missing."""
     return f"{MARKS}/" in warning.message
 
@@ -120,9 +122,9 @@ class ImplausibleReadings:
         return f"{self.file} has values that are impossible for the device: {counts}"
 
     @property
-    def warning(self) -> RunWarning:
-        return RunWarning(
-            Caution.IMPLAUSIBLE,
+    def warning(self) -> QualityWarning:
+        return QualityWarning(
+            WarningCode.IMPLAUSIBLE,
             f"{self.message}; they count as not read",
             _IMPLAUSIBLE_HINT,
             self.device,
@@ -138,7 +140,7 @@ class _OpenedStream:
     implausible: Mapping[str, int] = field(default_factory=dict)
 
 
-class SoundLanes:
+class SoundStreams:
     """Opens the streams of a run (an ``OpenStream``) without what is damaged or cannot be."""
 
     def __init__(self, run: Path, manifest: Manifest) -> None:
@@ -154,7 +156,7 @@ class SoundLanes:
         found = [
             damage
             for key, stream in self._streams()
-            if (damage := self.find_lane_damage(key, stream)) is not None
+            if (damage := self.find_stream_damage(key, stream)) is not None
         ]
         streams = {damage.file for damage in found}
         others = (damage for damage in damaged_files(self._run) if damage.file not in streams)
@@ -168,13 +170,13 @@ class SoundLanes:
             if (counts := self._open(key, stream).implausible)
         )
 
-    def find_warnings(self) -> tuple[RunWarning, ...]:
+    def find_warnings(self) -> tuple[QualityWarning, ...]:
         """What a result says of damaged files and implausible readings."""
         damage = (bounds.warning for bounds in self.find_damage())
         return (*damage, *(bounds.warning for bounds in self.find_implausible()))
 
-    def find_lane_damage(self, key: str, stream: StreamKind) -> FileDamage | None:
-        damage = find_lane_damage(
+    def find_stream_damage(self, key: str, stream: StreamKind) -> FileDamage | None:
+        damage = find_stream_damage(
             self._run,
             key,
             stream,
@@ -188,7 +190,7 @@ class SoundLanes:
 
     def is_damaged(self, key: str) -> bool:
         """Whether joules of the device rest on a damaged file."""
-        return self.find_lane_damage(key, StreamKind.FAST) is not None
+        return self.find_stream_damage(key, StreamKind.FAST) is not None
 
     def _streams(self) -> Iterator[tuple[str, StreamKind]]:
         for key, device in self._devices.items():
@@ -196,11 +198,11 @@ class SoundLanes:
                 yield from ((key, stream) for stream in StreamKind)
 
     def _file_name(self, key: str, stream: StreamKind) -> str:
-        return lane_file(self._run, key, stream).relative_to(self._run).as_posix()
+        return stream_file(self._run, key, stream).relative_to(self._run).as_posix()
 
     def _open(self, key: str, stream: StreamKind) -> _OpenedStream:
         if (key, stream) not in self._opened:
-            rows = open_lane(self._run, key, stream)
+            rows = open_device_stream(self._run, key, stream)
             self._opened[key, stream] = (
                 _OpenedStream(None) if rows is None else self._without_impossible(rows, key, stream)
             )
@@ -208,7 +210,7 @@ class SoundLanes:
 
     def _without_impossible(self, rows: ChunkReader, key: str, stream: StreamKind) -> _OpenedStream:
         bounds_ns: tuple[int, int] | None = None
-        if is_verified(self._run, lane_file(self._run, key, stream)):
+        if is_verified(self._run, stream_file(self._run, key, stream)):
             limits: _Limits = {
                 name: (-_MAX_FINITE, _MAX_FINITE) for name in rows.columns if name != TIME
             }
@@ -235,7 +237,7 @@ def time_bounds_ns(manifest: Manifest) -> tuple[int, int]:
     if manifest.monotonic_end_ns is not None:
         return low_ns, max([manifest.monotonic_end_ns, *ends_ns]) + _AROUND_NS
     recorder = manifest.recorder
-    is_clock_set = any(note.get("code") == Caution.CLOCK_SET.value for note in manifest.notes)
+    is_clock_set = any(note.get("code") == WarningCode.CLOCK_SET.value for note in manifest.notes)
     if status(manifest) == RECORDING or recorder is None or is_clock_set:
         return low_ns, int(np.iinfo(np.int64).max)
     saved_ns = manifest.monotonic_start_ns + recorder.saved_wall_ns - manifest.wall_start_ns
@@ -245,7 +247,7 @@ def time_bounds_ns(manifest: Manifest) -> tuple[int, int]:
 def _has_ended_in_order(manifest: Manifest) -> bool:
     """Whether the recorder wrote all that it read: then a file cannot end in the middle."""
     codes = {note.get("code") for note in manifest.notes}
-    cut = {Caution.RECORDER_ENDED.value, Caution.NOT_STORED.value}
+    cut = {WarningCode.RECORDER_ENDED.value, WarningCode.NOT_STORED.value}
     return manifest.state != RECORDING and not codes & cut
 
 
@@ -320,7 +322,7 @@ def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limit
         if is_wrong.any():
             columns[name] = np.where(is_wrong, np.nan, columns[name])
             implausible[name] = int(is_wrong.sum())
-    stream = ArrayLane(columns) if len(columns[TIME]) else None
+    stream = ArrayStream(columns) if len(columns[TIME]) else None
     return _OpenedStream(stream, time_fault, implausible)
 
 

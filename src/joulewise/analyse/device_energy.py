@@ -33,10 +33,10 @@ from joulewise.analyse.baseline import (
 from joulewise.analyse.chunks import ChunkReader, Columns, OpenStream, typical_step_ns
 from joulewise.analyse.energy.gaps import LONG_S, find_frozen_counter, widen_across_faults
 from joulewise.analyse.energy.windows import WindowEnergy, energy_of, gain_error, window_energy
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import Energy, Kind, PowerScope, Quantity, Source, Use
 from joulewise.data.energy import factors_of_estimates, scale
-from joulewise.devices.host.cpu_model import BUSY, IDLE
+from joulewise.devices.host.cpu_model import BUSY_SHARE, IDLE_SHARE
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S
@@ -105,7 +105,7 @@ class SensorFaults:
     gap: FaultTime
     unread: FaultTime
     stuck: FaultTime
-    frozen: Stretch | None
+    frozen: TimeInterval | None
     has_counter: bool
 
 
@@ -126,7 +126,7 @@ class MeasuredDevice:
     sampling_j: Floats
     clean: Bools
     faults: SensorFaults
-    read: Stretch | None
+    read: TimeInterval | None
     slow: Columns
     idle: dict[IdleState, Baseline]
     no_baseline: str
@@ -191,7 +191,7 @@ def measure(
         gap=gap,
         unread=unread,
         stuck=stuck,
-        frozen=find_frozen_counter(device, fast, Stretch(*windows_ns[0].tolist())),
+        frozen=find_frozen_counter(device, fast, TimeInterval(*windows_ns[0].tolist())),
         has_counter=is_bridged and _is_counted_throughout(fast, windows_ns[0]),
     )
     is_faulty = energy.disagree | energy.counter_broken | (failed_s > 0).any(axis=0)
@@ -202,7 +202,7 @@ def measure(
         energy.error_sampling_j[:n],
         ~is_faulty[:n],
         faults,
-        Stretch(*read_ns[0].tolist()) if at_least[0] else None,
+        TimeInterval(*read_ns[0].tolist()) if at_least[0] else None,
         slow,
         idle,
         "" if idle else no_baseline,
@@ -402,7 +402,7 @@ def _scaled(one: MeasuredDevice, factor: float, error_factor: float) -> Measured
 
 
 def measure_parts(
-    open_stream: OpenStream, device: RecordedDevice, run: Stretch
+    open_stream: OpenStream, device: RecordedDevice, run: TimeInterval
 ) -> dict[str, Energy]:
     """What each part of a GPU drew in the run, by name; those that were read at least twice."""
     parts = {}
@@ -423,7 +423,7 @@ def measure_parts(
 
 
 def _integrate_trapezoids(
-    t_ns: Ints, power_w: Floats, device: RecordedDevice, run: Stretch
+    t_ns: Ints, power_w: Floats, device: RecordedDevice, run: TimeInterval
 ) -> Energy | None:
     """The integral by the trapezoidal rule; None with fewer than two readings.
 
@@ -464,7 +464,7 @@ class CpuShare:
     command_share_j: float | None = None
 
 
-def cpu_share(counted: Sequence[MeasuredDevice], manifest: Manifest, run: Stretch) -> CpuShare:
+def cpu_share(counted: Sequence[MeasuredDevice], manifest: Manifest, run: TimeInterval) -> CpuShare:
     """How much of the CPUs' work was the command's, by their mean load during the run."""
     commands_s = [command.cpu_s for command in manifest.commands]
     known_s = [cpu_s for cpu_s in commands_s if cpu_s is not None]
@@ -483,7 +483,7 @@ def cpu_share(counted: Sequence[MeasuredDevice], manifest: Manifest, run: Stretc
     return CpuShare(command_s, recorder_s, busy_s, share_j)
 
 
-def _mean_load(measured: MeasuredDevice, run: Stretch) -> float | None:
+def _mean_load(measured: MeasuredDevice, run: TimeInterval) -> float | None:
     """The mean load of a CPU, from 0 to 1; None for other devices, and where it was not read."""
     load = measured.slow.get(Quantity.LOAD.value)
     if measured.device.info.kind is not Kind.CPU or load is None:
@@ -497,4 +497,4 @@ def _energy_by_load_j(measured: MeasuredDevice, load: float) -> float:
     energy = measured.uses[0].energy
     if energy is None or energy.source is not Source.MODELLED:
         return 0.0
-    return energy.value * BUSY * load / (IDLE + BUSY * load)
+    return energy.value * BUSY_SHARE * load / (IDLE_SHARE + BUSY_SHARE * load)

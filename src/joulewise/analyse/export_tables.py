@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from joulewise.analyse.arrays import Array, Bools, Floats
 from joulewise.analyse.chunks import OpenStream
-from joulewise.analyse.damage import SoundLanes
+from joulewise.analyse.damage import SoundStreams
 from joulewise.analyse.device_energy import bounded_energy
 from joulewise.analyse.energy.load_steps import load_marks
 from joulewise.analyse.energy.windows import WindowEnergy, gain_error, source_of
 from joulewise.analyse.run_spans import end_open_spans, is_cut_off, read_sound_spans
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import Energy, RunResult, Source, Span, Use
 from joulewise.hooks.marks import NONE
 from joulewise.store.arrow_stream import schema as lane_schema
@@ -50,7 +50,7 @@ Figures = dict[str, "Array"]
 """Columns of equal length; NaN, and None of a source, is what is not known."""
 
 
-def lane_table(
+def stream_table(
     open_stream: OpenStream, devices: Sequence[RecordedDevice], stream: StreamKind, origin_ns: int
 ) -> Pieces:
     """One stream of some devices, one after the other; ``t_s`` counts from ``origin_ns``."""
@@ -134,7 +134,7 @@ def _open_figures(
     """None where nothing was marked."""
     whole = result.run.span
     read = read_sound_spans(run, manifest) if spans is None else spans
-    ended = end_open_spans(read, manifest, Stretch(whole.start_ns, whole.end_ns))
+    ended = end_open_spans(read, manifest, TimeInterval(whole.start_ns, whole.end_ns))
     return _SpanFigures(run, manifest, result, ended) if len(ended) else None
 
 
@@ -142,7 +142,7 @@ class _SpanFigures:
     """The figures of all spans of a run: from its result, and computed where it has none."""
 
     def __init__(self, run: Path, manifest: Manifest, result: RunResult, spans: SpanTable) -> None:
-        self._open_stream, self.spans = SoundLanes(run, manifest), spans
+        self._open_stream, self.spans = SoundStreams(run, manifest), spans
         self.origin_ns = result.run.span.start_ns
         stored = {_identity(one.span): one for one in result.spans}
         # No name is there in part, and of those with a million spans there are none.

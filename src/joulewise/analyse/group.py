@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import (
-    Caution,
     Energy,
     Excluded,
     Kind,
+    QualityWarning,
     RunResult,
-    RunWarning,
     Span,
     SpanResult,
     Use,
+    WarningCode,
     total,
     total_of_one,
 )
@@ -37,13 +37,13 @@ class GroupRun:
     result: RunResult
 
     @property
-    def time(self) -> Stretch:
+    def time(self) -> TimeInterval:
         """When it was by CLOCK_MONOTONIC, which cannot be set."""
         span = self.result.run.span
-        return Stretch(span.start_ns, span.end_ns)
+        return TimeInterval(span.start_ns, span.end_ns)
 
     @property
-    def wall_time(self) -> Stretch:
+    def wall_time(self) -> TimeInterval:
         """When it was by the wall clock, the only one by which nodes can be compared."""
         return self.time.shift(self.manifest.wall_start_ns - self.manifest.monotonic_start_ns)
 
@@ -91,7 +91,7 @@ def sum_group(name: str, members: Sequence[GroupRun]) -> RunResult:
     energies: list[Energy | None] = []
     counted: dict[str, None] = {}
     excluded: list[Excluded] = []
-    warnings: list[RunWarning] = []
+    warnings: list[QualityWarning] = []
     no_baseline: dict[str, str] = {}
     for parts in boards.values():
         separate, overlapping = _without_overlap(parts)
@@ -109,7 +109,7 @@ def sum_group(name: str, members: Sequence[GroupRun]) -> RunResult:
         ]
         excluded += [Excluded(key, reason) for key, reason in twice]
         warnings += [
-            RunWarning(Caution.OVERLAP, f"{key} counts once: {reason}", device=key)
+            QualityWarning(WarningCode.OVERLAP, f"{key} counts once: {reason}", device=key)
             for key, reason in twice
         ]
         whys = {part.key: part.reason for part in parts if part.reason is not None}
@@ -155,7 +155,7 @@ def sum_group(name: str, members: Sequence[GroupRun]) -> RunResult:
     )
 
 
-def _times(members: Sequence[GroupRun]) -> list[tuple[Stretch, GroupRun]]:
+def _times(members: Sequence[GroupRun]) -> list[tuple[TimeInterval, GroupRun]]:
     """When each was by the wall clock; on one boot a clock that was set changes nothing."""
     first = min(members, key=lambda member: member.time.start_ns)
     if not all(_one_clock(first, member) for member in members):
@@ -168,7 +168,7 @@ def _one_clock(one: GroupRun, other: GroupRun) -> bool:
     return bool(one.manifest.boot_id) and one.manifest.boot_id == other.manifest.boot_id
 
 
-def _covered_ns(times: Sequence[Stretch]) -> int:
+def _covered_ns(times: Sequence[TimeInterval]) -> int:
     """Time in which any of them, in the order of their starts, was."""
     covered_ns, up_to_ns = 0, times[0].start_ns
     for time in times:

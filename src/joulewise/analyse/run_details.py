@@ -10,11 +10,11 @@ from typing import Any
 from joulewise.analyse.chunks import OpenStream
 from joulewise.analyse.device_energy import CpuShare, MeasuredDevice, measure_parts
 from joulewise.analyse.sensor_summary import Rates, sensor_rates, under_load
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import Kind
 from joulewise.data.codec import encode
-from joulewise.data.contract import energy_json
 from joulewise.data.machine import MachineResources
+from joulewise.data.run_result_json import encode_energy
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S
 
@@ -23,7 +23,7 @@ def run_details(
     manifest: Manifest,
     measured: Mapping[str, MeasuredDevice],
     cpu: CpuShare,
-    run: Stretch,
+    run: TimeInterval,
     open_stream: OpenStream,
 ) -> dict[str, Any]:
     """Everything but the figures of spans and sensors, by the names of docs/reference."""
@@ -41,7 +41,7 @@ def run_details(
             for device in manifest.devices
         },
         "parts": {
-            key: {name: energy_json(energy) for name, energy in parts.items()}
+            key: {name: encode_energy(energy) for name, energy in parts.items()}
             for key, one in measured.items()
             if (parts := measure_parts(open_stream, one.device, run))
         },

@@ -18,7 +18,7 @@ from joulewise.analyse.activity import UTILISATION_NS, activity
 from joulewise.analyse.arrays import Floats
 from joulewise.analyse.attribution import choose, merge_parts, read_sightings
 from joulewise.analyse.chunks import OpenStream, bounds_ns
-from joulewise.analyse.damage import FileDamage, ImplausibleReadings, SoundLanes
+from joulewise.analyse.damage import FileDamage, ImplausibleReadings, SoundStreams
 from joulewise.analyse.device_energy import MeasuredDevice, bound_by_whole, cpu_share, measure
 from joulewise.analyse.energy.load_steps import load_marks
 from joulewise.analyse.quality.devices import read_in_part, silent_at_first
@@ -34,17 +34,17 @@ from joulewise.analyse.run_spans import (
 from joulewise.analyse.sensor_summary import sensor_details, times_by_name
 from joulewise.analyse.span_summary import by_name, names_in_order, steps_by_epoch
 from joulewise.analyse.stored_result import read_outlook
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import (
-    Caution,
     Energy,
     PowerScope,
+    QualityWarning,
     Quantity,
     RunResult,
-    RunWarning,
     Span,
     SpanResult,
     Use,
+    WarningCode,
     total,
 )
 from joulewise.record.environment import read_framework_uses
@@ -80,7 +80,7 @@ def analyse(
     damage: tuple[FileDamage, ...] = ()
     implausible: tuple[ImplausibleReadings, ...] = ()
     if open_stream is None:
-        open_stream = sound = SoundLanes(run, manifest)
+        open_stream = sound = SoundStreams(run, manifest)
         damage, implausible = sound.find_damage(), sound.find_implausible()
     damaged = {one.device: one.reason for one in damage if one.device and one.is_of_energy}
     state = status(manifest)
@@ -144,7 +144,7 @@ def analyse(
             for i, result in enumerate(results)
         ]
 
-    def warnings() -> Iterator[RunWarning]:
+    def warnings() -> Iterator[QualityWarning]:
         yield from (one.warning for one in damage)
         yield from (one.warning for one in implausible)
         yield from (w for w in choice.warnings if not _is_about_damage(w, damaged))
@@ -199,9 +199,9 @@ def analyse(
     )
 
 
-def _is_about_damage(warning: RunWarning, damaged: Collection[str]) -> bool:
+def _is_about_damage(warning: QualityWarning, damaged: Collection[str]) -> bool:
     """Whether it is about a device whose file is damaged, of which another warning tells."""
-    return warning.code is Caution.UNAVAILABLE and warning.device in damaged
+    return warning.code is WarningCode.UNAVAILABLE and warning.device in damaged
 
 
 def _start_ns(manifest: Manifest) -> int:
@@ -212,21 +212,21 @@ def _start_ns(manifest: Manifest) -> int:
 
 def _interval_of_commands(
     manifest: Manifest, spans: SpanTable, last_rows_ns: Sequence[int]
-) -> Stretch:
+) -> TimeInterval:
     """From the start of the first command to the end of the last, or to the last sign of life."""
     start_ns = _start_ns(manifest)
     ends_ns = [command.end_ns for command in manifest.commands if command.end_ns is not None]
     if ends_ns and len(ends_ns) == len(manifest.commands):
-        return Stretch(start_ns, max(ends_ns))
+        return TimeInterval(start_ns, max(ends_ns))
     signs_ns = [*ends_ns, start_ns, *last_rows_ns]
     if len(spans):
         signs_ns.append(int(spans.end_ns.max()))
     if manifest.monotonic_end_ns is not None:
         signs_ns.append(manifest.monotonic_end_ns)
-    return Stretch(start_ns, max(signs_ns))
+    return TimeInterval(start_ns, max(signs_ns))
 
 
-def _interval_so_far(manifest: Manifest, last_rows_ns: Sequence[int]) -> Stretch:
+def _interval_so_far(manifest: Manifest, last_rows_ns: Sequence[int]) -> TimeInterval:
     """From the start of the first command to the time up to which a run in progress is on disk.
 
     Rows are written about every second, each device's in turn, and marks of spans at once: what
@@ -239,7 +239,7 @@ def _interval_so_far(manifest: Manifest, last_rows_ns: Sequence[int]) -> Stretch
     if len(ends_ns) == len(manifest.commands):
         written_ns = min(written_ns, max(ends_ns, default=written_ns))
     start_ns = _start_ns(manifest)
-    return Stretch(start_ns, max(start_ns, written_ns))
+    return TimeInterval(start_ns, max(start_ns, written_ns))
 
 
 def _last_rows_ns(open_stream: OpenStream, manifest: Manifest) -> list[int]:
@@ -249,7 +249,7 @@ def _last_rows_ns(open_stream: OpenStream, manifest: Manifest) -> list[int]:
     return [t_ns for t_ns in last_ns if t_ns]
 
 
-def _is_busy(measured: MeasuredDevice, run: Stretch) -> bool:
+def _is_busy(measured: MeasuredDevice, run: TimeInterval) -> bool:
     utilisation = measured.slow.get(Quantity.GPU_UTILISATION.value)
     if utilisation is None:
         return False

@@ -14,8 +14,8 @@ import numpy as np
 
 from joulewise.analyse.arrays import Bools, Ints
 from joulewise.analyse.damage import time_bounds_ns
-from joulewise.analyse.time_intervals import Stretch
-from joulewise.data import Caution, RunWarning
+from joulewise.analyse.time_intervals import TimeInterval
+from joulewise.data import QualityWarning, WarningCode
 from joulewise.store.manifest import Manifest
 from joulewise.store.runs import KILLED
 from joulewise.store.spans import SpanTable, read_spans
@@ -44,15 +44,15 @@ def read_sound_spans(run: Path, manifest: Manifest) -> SpanTable:
     if is_within.all():
         return spans
     outside = int((~is_within).sum())
-    warning = RunWarning(
-        Caution.SPANS_LOST,
+    warning = QualityWarning(
+        WarningCode.SPANS_LOST,
         f"{outside} of {len(spans)} spans were lost: their times are outside the run",
         "the energy of the whole run is not affected",
     )
     return replace(spans.where(is_within), warnings=(*spans.warnings, warning))
 
 
-def end_open_spans(spans: SpanTable, manifest: Manifest, run: Stretch) -> SpanTable:
+def end_open_spans(spans: SpanTable, manifest: Manifest, run: TimeInterval) -> SpanTable:
     """The same spans; those whose end was not marked last as long as their command, or the run."""
     is_open = ~spans.ended
     if not is_open.any():

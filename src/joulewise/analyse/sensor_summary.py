@@ -28,10 +28,10 @@ from joulewise.analyse.chunks import (
     sensor_streams,
 )
 from joulewise.analyse.curves.downsample import show
-from joulewise.analyse.time_intervals import Stretch, TimeSet
+from joulewise.analyse.time_intervals import TimeInterval, TimeSet
 from joulewise.data import Kind, Quantity
 from joulewise.data.throttling import throttle_names
-from joulewise.devices.nvidia.throttling import CAPPED, ENOUGH, IDLE
+from joulewise.devices.nvidia.throttling import CAPPED, IDLE, MIN_LOADED_SAMPLES
 from joulewise.store.manifest import RecordedDevice
 from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S
@@ -73,7 +73,7 @@ _EXPECTED: Final[Mapping[Kind, Sequence[Quantity]]] = {
 def sensor_details(
     devices: Sequence[RecordedDevice],
     open_stream: OpenStream,
-    run: Stretch,
+    run: TimeInterval,
     by_name: Mapping[str, TimeSet],
 ) -> dict[str, dict[str, Any]]:
     """Each device's summary of the ``run``, and of its ``spans`` by name.
@@ -218,7 +218,9 @@ def _statistics(column: str, vendor: str) -> _Range | _Shares:
 _BUSY_PCT: Final = 1.0
 
 
-def under_load(slow: Mapping[str, Array], run: Stretch, vendor: str) -> dict[str, float | None]:
+def under_load(
+    slow: Mapping[str, Array], run: TimeInterval, vendor: str
+) -> dict[str, float | None]:
     """Means over the polls at which it was not idle; None where there were too few.
 
     ``capped`` is the share of them at which the power limit held the clocks down.
@@ -260,7 +262,7 @@ def _column(slow: Mapping[str, Array], quantity: Quantity) -> Floats:
 
 def _mean(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) >= ENOUGH else None
+    return float(known.mean()) if len(known) >= MIN_LOADED_SAMPLES else None
 
 
 Rates = dict[str, "dict[str, float] | None"]
@@ -272,7 +274,7 @@ and ``new_hz``, new values a second. None where there were no two readings.
 
 
 def sensor_rates(
-    open_stream: OpenStream, device: RecordedDevice, slow: Mapping[str, Array], run: Stretch
+    open_stream: OpenStream, device: RecordedDevice, slow: Mapping[str, Array], run: TimeInterval
 ) -> dict[str, dict[str, Rates]]:
     """The rates by quantity and by stream; ``slow`` has the polls of whether the GPU worked."""
     idle, load = activity_times(slow, device.info.vendor)

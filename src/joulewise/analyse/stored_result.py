@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.data import Caution, RunResult, RunWarning
-from joulewise.data.contract import as_json, from_json
+from joulewise.data import QualityWarning, RunResult, WarningCode
 from joulewise.data.migration import name_simulated_result
+from joulewise.data.run_result_json import as_json, from_json
 from joulewise.store.checksums import DamagedJsonError, read_checked_json, with_checksum
 from joulewise.store.files import read_regular, read_regular_bytes, replace_file
 from joulewise.store.layout import LIVE, RESULT
@@ -71,10 +71,10 @@ def read_outlook(run: Path) -> dict[str, Any] | None:
         return None
 
 
-_OF_FILES: Final = frozenset({Caution.DAMAGED, Caution.IMPLAUSIBLE})
+_OF_FILES: Final = frozenset({WarningCode.DAMAGED, WarningCode.IMPLAUSIBLE})
 
 
-def result_of(run: Path) -> RunResult:
+def load_or_compute_result(run: Path) -> RunResult:
     """The stored result if it still fits, else a new one, which is stored if the run is over.
 
     One that was computed from damaged files, or while a disk did not answer, fits as long as the
@@ -107,15 +107,15 @@ def _is_damage_unchanged(run: Path, result: RunResult) -> bool:
     }
     if not messages:
         return True
-    from joulewise.analyse.damage import SoundLanes
+    from joulewise.analyse.damage import SoundStreams
 
-    warnings = SoundLanes(run, read_manifest(run)).find_warnings()
+    warnings = SoundStreams(run, read_manifest(run)).find_warnings()
     return messages == {warning.message for warning in warnings}
 
 
-def _computed_again(damage: str) -> RunWarning:
-    return RunWarning(
-        Caution.DAMAGED,
+def _computed_again(damage: str) -> QualityWarning:
+    return QualityWarning(
+        WarningCode.DAMAGED,
         f"{RESULT} was damaged: {damage}; the result was computed again from the recording",
         "nothing if the rest of the run is intact; check the disk",
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TimeInterval:
     """An interval of time; both ends belong to it."""
 
     start_ns: int
@@ -29,10 +29,10 @@ class Stretch:
     def time_s(self) -> float:
         return self.time_ns / NS_PER_S
 
-    def shift(self, by_ns: int) -> Stretch:
-        return Stretch(self.start_ns + by_ns, self.end_ns + by_ns)
+    def shift(self, by_ns: int) -> TimeInterval:
+        return TimeInterval(self.start_ns + by_ns, self.end_ns + by_ns)
 
-    def shared_ns(self, other: Stretch) -> int:
+    def shared_ns(self, other: TimeInterval) -> int:
         return max(0, min(self.end_ns, other.end_ns) - max(self.start_ns, other.start_ns))
 
     def after_s(self, t_ns: int) -> float:

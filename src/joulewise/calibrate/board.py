@@ -14,11 +14,11 @@ from joulewise.calibrate.update_period import find_ticks
 from joulewise.data import DeviceInfo, Quantity, SensorProfile, Unavailable
 from joulewise.errors import UsageError
 from joulewise.record.sensor_profiles import (
+    CalibratedProfile,
     CalibratedValue,
-    KeptCard,
     SensorTiming,
-    keep_card,
-    kept_card,
+    read_calibrated_profile,
+    write_calibrated_profile,
 )
 
 SENSORS: Final = (Quantity.POWER, Quantity.POWER_INSTANT)
@@ -58,7 +58,7 @@ class Calibration:
     tables: Mapping[Quantity, SensorProfile] = field(default_factory=dict)
     gain: CalibratedValue | Unavailable | None = None
     gain_how: str = ""
-    card: KeptCard | None = None
+    card: CalibratedProfile | None = None
     path: Path | None = None
     earlier: Unavailable | None = None
 
@@ -112,13 +112,13 @@ def calibrate(
 
 def keep(result: Calibration, environ: Mapping[str, str], when: str) -> Calibration:
     """Store the result as the board's sensor profile; what was not measured stays as it was."""
-    before = kept_card(result.info, environ)
+    before = read_calibrated_profile(result.info, environ)
     if isinstance(before, Unavailable):
         result, before = replace(result, earlier=before), None
     if not result.tells:
         return replace(result, card=before)
     info = result.info
-    card = before or KeptCard(info.uid, info.driver, info.name, when, result.how)
+    card = before or CalibratedProfile(info.uid, info.driver, info.name, when, result.how)
     timings = {q.value: t for q, t in result.sensors.items() if isinstance(t, SensorTiming)}
     if timings:
         card = replace(card, when=when, how=result.how, sensors={**card.sensors, **timings})
@@ -126,7 +126,7 @@ def keep(result: Calibration, environ: Mapping[str, str], when: str) -> Calibrat
         card = replace(card, counter_period_s=result.counter_period_s)
     if isinstance(result.gain, CalibratedValue):
         card = replace(card, when=when, gain=result.gain, gain_how=result.gain_how)
-    return replace(result, card=card, path=keep_card(card, environ))
+    return replace(result, card=card, path=write_calibrated_profile(card, environ))
 
 
 def _period_s(probe: SensorPolls) -> float:

@@ -33,7 +33,7 @@ from joulewise.errors import UsageError
 from joulewise.record.sensor_profiles import CalibratedValue
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import read_manifest
-from joulewise.store.trace import open_lane
+from joulewise.store.trace import open_device_stream
 from joulewise.units import NS_PER_S, Z95
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # (95 %) that is not the board's.
 REST_SHARE: Final = 0.02
 # A supply of which nothing is known: 80 PLUS asks for 0.80 (plain) to 0.96 (Titanium) at half load.
-USUAL_EFFICIENCY: Final = CalibratedValue(0.90, 0.06)
+DEFAULT_EFFICIENCY: Final = CalibratedValue(0.90, 0.06)
 WAVES_S: Final = 100.0
 
 _LEAD_S: Final = 5.0
@@ -229,7 +229,7 @@ class WallMeter:
     """The log of a meter, and the efficiency of the power supply between it and the boards."""
 
     path: Path
-    efficiency: CalibratedValue = USUAL_EFFICIENCY
+    efficiency: CalibratedValue = DEFAULT_EFFICIENCY
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ def _check_useful(gain: CalibratedValue | Unavailable) -> CalibratedValue | Unav
 
 
 def _read_run(run: Path, key: str) -> ReportedEnergy | None:
-    stream = open_lane(run, key, StreamKind.FAST)
+    stream = open_device_stream(run, key, StreamKind.FAST)
     if stream is None or Quantity.POWER.value not in stream.columns:
         return None
     wanted = "t_ns", Quantity.POWER.value, Quantity.ENERGY.value

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from joulewise.calibrate.bench import POLL_HZ, POLLED, Burst
 from joulewise.calibrate.gpu_load import SIMULATED
 from joulewise.calibrate.response import SensorPolls
-from joulewise.simulate.model import BoardUnit, Knobs
-from joulewise.simulate.virtual import Bursts, play_bursts
+from joulewise.simulate.model import BoardUnit, ControlSettings
+from joulewise.simulate.virtual import Bursts, simulate_bursts
 from joulewise.simulate.workloads import load_workload
 from joulewise.units import NS_PER_S
 
@@ -32,7 +32,7 @@ class VirtualBench:
         board = self.unit.board
         load = load_workload(workload, board, batch_size).step
         pairs = [(burst.off_s, burst.on_s) for burst in bursts]
-        return play_bursts(self.unit, load, Knobs(board.limits.default_w), pairs)
+        return simulate_bursts(self.unit, load, ControlSettings(board.limits.default_w), pairs)
 
 
 def as_recording(played: Bursts, late: float = 0.0) -> SensorPolls:

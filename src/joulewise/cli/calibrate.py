@@ -138,9 +138,9 @@ def _calibrate(
     from joulewise.calibrate.bench import Rig
     from joulewise.calibrate.board import SENSORS, calibrate, keep
     from joulewise.calibrate.gain import gain_from_waves
-    from joulewise.record.sensor_profiles import table_card
+    from joulewise.record.sensor_profiles import documented_profile
 
-    tables = {quantity: table_card(device, quantity) for quantity in SENSORS}
+    tables = {quantity: documented_profile(device, quantity) for quantity in SENSORS}
     with Rig(device, force=force) as rig:
         timing = _progress(f"{device.info.key}: timing")
         calibration = calibrate(device.info, tables, rig, seconds, progress=timing)
@@ -185,11 +185,11 @@ def _select_devices(devices: tuple[Device, ...], gpus: tuple[int, ...]) -> list[
 
 
 def _parse_meter(path: Path, efficiency: str | None) -> WallMeter:
-    from joulewise.calibrate.gain import USUAL_EFFICIENCY, WallMeter
+    from joulewise.calibrate.gain import DEFAULT_EFFICIENCY, WallMeter
     from joulewise.record.sensor_profiles import CalibratedValue
 
     if efficiency is None:
-        return WallMeter(path, USUAL_EFFICIENCY)
+        return WallMeter(path, DEFAULT_EFFICIENCY)
     match = re.fullmatch(r"\s*([\d.]+)\s*(?:(?:±|\+-|\+/-)\s*([\d.]+))?\s*", efficiency)
     try:
         share, error = (float(part or "0.01") for part in match.groups()) if match else (0.0, 0.0)

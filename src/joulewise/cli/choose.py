@@ -14,7 +14,7 @@ from joulewise.cli.options import (
     carbon_option,
     metric_options,
     number_option,
-    pairs,
+    parse_pairs,
     price_option,
     reference_option,
     view_from_options,
@@ -22,9 +22,9 @@ from joulewise.cli.options import (
 from joulewise.cli.output import (
     STDOUT,
     form_option,
+    joulewise_command,
     json_option,
     pass_store,
-    program,
     say,
     write_json,
 )
@@ -98,13 +98,13 @@ def command(
     from joulewise.report.views.projection import (
         next_commands,
         outlook,
-        outlook_json,
-        outlook_lines,
+        projection_json,
+        projection_lines,
     )
     from joulewise.report.views.sweep import result_json, sweep_view, unfinished, went
     from joulewise.report.views.sweep import search_as_json as went_json
 
-    found, folder = _found(store, sweep, pairs("--reference", given["references"]))
+    found, folder = _found(store, sweep, parse_pairs("--reference", given["references"]))
     by = given["by"] or found.asked.get("by") or ()
     result, view = evaluate_sweep(found, by, _make_view(given, found))
     outlooks = outlook(
@@ -118,7 +118,7 @@ def command(
     if (json_path or form != "text") and (note := unfinished(found)):
         say(f"sweep {found.id}, {note}")  # in text it is among the notes
     if json_path:
-        ahead = {"outlook": outlook_json(outlooks)}
+        ahead = {"outlook": projection_json(outlooks)}
         write_json({**result_json(result), **went_json(found, folder), **ahead}, json_path)
     if json_path == STDOUT:
         return 0
@@ -133,9 +133,13 @@ def command(
         how=went(found, folder, result.metrics),
         points=points,
         fits=True,
-        ahead=outlook_lines(outlooks, result.per),
+        ahead=projection_lines(outlooks, result.per),
         commands=next_commands(
-            found, outlooks, program(store), points=not points, training=view.training is None
+            found,
+            outlooks,
+            joulewise_command(store),
+            points=not points,
+            training=view.training is None,
         ),
     )
     return 0
@@ -170,7 +174,7 @@ def _list_sweeps(store: Path, json_path: str | None) -> int:
         for one in skipped:
             say(f"cannot be read: {one.problem}")
         if found:
-            say(f"to choose among the settings of one: {program(store)} choose SWEEP")
+            say(f"to choose among the settings of one: {joulewise_command(store)} choose SWEEP")
     return 0
 
 
@@ -192,16 +196,16 @@ def _draw_newest(found: Sequence[SweepEntry], *, is_error: bool = False) -> None
 
 def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep, Path | None]:
     """With its folder, where it is one of the store."""
-    from joulewise.report.inputs import MeantSweep, load_inputs
+    from joulewise.report.inputs import LoadedSweep, load_inputs
     from joulewise.report.resolve import resolve_sweep
 
     try:
-        ref = resolve_sweep(store, which, program(store))
+        ref = resolve_sweep(store, which, joulewise_command(store))
     except UsageError:
         _draw_newest(_sweeps(store, _MAX_LISTED), is_error=True)
         raise
     found = load_inputs(store, ref, reference)
-    assert isinstance(found, MeantSweep)  # noqa: S101  # by resolve_sweep()
+    assert isinstance(found, LoadedSweep)  # noqa: S101  # by resolve_sweep()
     return found.sweep, found.folder
 
 

@@ -14,9 +14,9 @@ from joulewise.cli.output import (
     STDOUT,
     console,
     form_option,
+    joulewise_command,
     json_option,
     pass_store,
-    program,
     say,
     write_json,
 )
@@ -86,10 +86,10 @@ def command(
     if sure and not conditions:
         raise UsageError("--sure needs --fail-if", "add, for example, --fail-if 'energy>+5%'")
     if html is not None:
-        from joulewise.report.html.render import check_place, require_extra
+        from joulewise.report.html.render import check_page_path, require_extra
 
         require_extra()
-        check_place(html, force=force)
+        check_page_path(html, force=force)
     from joulewise.report.views.compare import CompareOptions, compared
 
     result = compared(store, a, b, CompareOptions(conditions, sure, **given))
@@ -97,7 +97,7 @@ def command(
         from joulewise.report.html.pages import compare_page
         from joulewise.report.html.render import write_page
 
-        again = f"{program(store)} compare {shlex.join([a, b])}"
+        again = f"{joulewise_command(store)} compare {shlex.join([a, b])}"
         write_page(compare_page(result, store, again), html, force=force)
         say(f"wrote {html}: open it in a browser")
     if json_path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.output import STDOUT, json_option, pass_store, program, say, write_json
+from joulewise.cli.output import STDOUT, joulewise_command, json_option, pass_store, say, write_json
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
@@ -99,14 +99,14 @@ def _run_sweep(spec: SweepSpec, store: Path) -> tuple[Sweep, SweepResult]:
     from joulewise.metrics.evaluate import View, evaluate
     from joulewise.metrics.metric import parse
     from joulewise.report.terminal.progress import SweepProgress
-    from joulewise.sweep.lifecycle import conduct, prepare
+    from joulewise.sweep.lifecycle import prepare, run_sweep
 
     prepared = prepare(spec)
     runs = REPEAT * len(prepared.space.points)
     say(f"{NETWORK} on a simulated {GPU}: {runs} runs in simulated time, stored in {store}")
     metrics = [parse(text) for text in spec.by]
     with SweepProgress(console(stderr=True), metrics[0], say) as watch:
-        sweep = conduct(prepared, store, watch)
+        sweep = run_sweep(prepared, store, watch)
     return sweep, evaluate(sweep, metrics, View())
 
 
@@ -124,13 +124,13 @@ def _write_report(
     from joulewise.metrics.boundary import View
     from joulewise.report.html.pages import sweep_page
     from joulewise.report.html.render import require_extra, write_page
-    from joulewise.report.inputs import MeantSweep
+    from joulewise.report.inputs import LoadedSweep
     from joulewise.store.layout import SWEEPS
 
     path = store / REPORT
     try:
         require_extra()
-        found = MeantSweep(sweep, store / SWEEPS / sweep.id)
+        found = LoadedSweep(sweep, store / SWEEPS / sweep.id)
         page = sweep_page(
             found, result, View(), store, also=also, commands=commands, more=published
         )
@@ -144,7 +144,7 @@ def _write_report(
 
 def _next(store: Path, result: SweepResult, *, is_kept: bool) -> tuple[tuple[str, str], ...]:
     """The next commands that work here: a report needs its extra, and the traces of the runs."""
-    ours = program(store)
+    ours = joulewise_command(store)
     report = (f"{ours} report {result.id} --by edp", "another report, by one metric")
     return (
         *((report,) if is_kept and _has_extra() else ()),

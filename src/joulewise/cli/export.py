@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from joulewise.cli.output import STDOUT, pass_store, program, say
-from joulewise.data import Caution, Quantity
+from joulewise.cli.output import STDOUT, joulewise_command, pass_store, say
+from joulewise.data import Quantity, WarningCode
 from joulewise.errors import UsageError
-from joulewise.store.layout import BUFFERED_QUANTITIES, StreamKind, buffer_lane
+from joulewise.store.layout import BUFFERED_QUANTITIES, StreamKind, buffer_stream_kind
 
 FORMATS = ("csv", "json", "parquet")
 # Warnings of a result that say that spans, or their energies, may be missing.
-_LOST_SPANS = {Caution.DAMAGED, Caution.SPANS_LOST, Caution.RECORDER_ENDED}
+_LOST_SPANS = {WarningCode.DAMAGED, WarningCode.SPANS_LOST, WarningCode.RECORDER_ENDED}
 EPILOG = """\b
 Examples:
   joulewise export last -o trace.csv
@@ -80,22 +80,22 @@ def command(
         )
     if path == STDOUT and form == "parquet" and sys.stdout.isatty():
         raise UsageError("Parquet cannot be written to a terminal", "give -o a file")
-    from joulewise.analyse.stored_result import result_of
+    from joulewise.analyse.stored_result import load_or_compute_result
     from joulewise.report.resolve import resolve_one_run
     from joulewise.store.manifest import read_manifest
 
-    run = resolve_one_run(store, which, program(store)).newest
+    run = resolve_one_run(store, which, joulewise_command(store)).newest
     manifest = read_manifest(run)
-    result = result_of(run)
+    result = load_or_compute_result(run)
     origin_ns = result.run.span.start_ns
-    from joulewise.analyse.damage import HINT, SoundLanes
-    from joulewise.analyse.export_tables import lane_table, span_device_table, span_table
+    from joulewise.analyse.damage import HINT, SoundStreams
+    from joulewise.analyse.export_tables import span_device_table, span_table, stream_table
     from joulewise.analyse.run_spans import read_sound_spans
     from joulewise.report.export import write
 
-    sampled = buffer_lane(Quantity(quantity or Quantity.POWER))
+    sampled = buffer_stream_kind(Quantity(quantity or Quantity.POWER))
     lane = {"trace": StreamKind.FAST, "samples": sampled, "sensors": StreamKind.SLOW}.get(what)
-    sound = SoundLanes(run, manifest)
+    sound = SoundStreams(run, manifest)
     known = [device.info.key for device in manifest.devices]
     for key in devices:
         if key not in known:
@@ -111,10 +111,10 @@ def command(
         )
         lost = [one for one in (*result.warnings, *spans.warnings) if one.code in _LOST_SPANS]
     else:
-        shape, pieces = lane_table(sound, wanted, lane, origin_ns)
+        shape, pieces = stream_table(sound, wanted, lane, origin_ns)
         damage = tuple(one for one in damage if one.stream is lane)
         odd = [one.warning for one in implausible if one.stream is lane]
-        lost = [*odd, *(one for one in result.warnings if one.code is Caution.RECORDER_ENDED)]
+        lost = [*odd, *(one for one in result.warnings if one.code is WarningCode.RECORDER_ENDED)]
     rows = write(shape, pieces, form, path)
     notes = {one.message: HINT for one in damage} | {one.message: one.hint for one in lost}
     for message, hint in notes.items():

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from joulewise.cli.options import number_option
-from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, say, write_json
+from joulewise.cli.output import (
+    STDOUT,
+    console,
+    joulewise_command,
+    json_option,
+    pass_store,
+    say,
+    write_json,
+)
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,13 +97,13 @@ def command(
         from joulewise.report.terminal.runs import draw
 
         draw(listing.runs, listing.skipped, console())
-        _say_not_computed(listing.runs, program(store))
+        _say_not_computed(listing.runs, joulewise_command(store))
         if not filters:
-            _say_of_sweeps(listing, program(store))
+            _say_of_sweeps(listing, joulewise_command(store))
     if not listing.runs:
         _say_none(listing, store, is_filtered=bool(filters))
     elif len(listing.runs) < listing.total:
-        _say_of_pages(listing, filters, limit, program(store))
+        _say_of_pages(listing, filters, limit, joulewise_command(store))
 
 
 def _say_none(listing: RunPage, store: Path, *, is_filtered: bool) -> None:

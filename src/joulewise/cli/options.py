@@ -108,7 +108,7 @@ def gpu_indices(gpus: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+def parse_pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     """Names and values of an option that is given as NAME=VALUE, once for each name."""
     values: dict[str, str] = {}
     for text in given:

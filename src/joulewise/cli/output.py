@@ -70,9 +70,9 @@ def write_json(result: dict[str, Any], path: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        from joulewise.report.export import unwritten
+        from joulewise.report.export import write_error
 
-        raise unwritten(Path(path), error, "give --json a path that can be written") from None
+        raise write_error(Path(path), error, "give --json a path that can be written") from None
 
 
 def pass_store(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def pass_store(command: Callable[..., Any]) -> Callable[..., Any]:
     return option(click.pass_obj(command))
 
 
-def program(store: Path) -> str:
+def joulewise_command(store: Path) -> str:
     """``joulewise``, with ``--store`` where the next command needs it to find the same store."""
     from joulewise.store.runs import default_store
 
@@ -257,29 +257,29 @@ def restore_leftovers() -> None:
 
     It never keeps the verb from running: what fails here is for ``joulewise restore`` to report.
     """
-    from joulewise.process.state_dir import has_leftover, state_folders
+    from joulewise.process.state_dir import has_leftovers, state_folders
 
     with suppress(Exception):
         for folder in state_folders(os.environ):
-            if has_leftover(folder):
+            if has_leftovers(folder):
                 for line in _restore_leftovers_in(folder):
                     say(line)
 
 
 def _restore_leftovers_in(state: Path) -> Iterator[str]:
-    from joulewise.control.deadline_device import every_device
+    from joulewise.control.deadline_device import open_all_devices
     from joulewise.control.messages import open_log
     from joulewise.control.restore import recover
-    from joulewise.control.status import Keeper, standing
-    from joulewise.process.state_dir import may_put_back
+    from joulewise.control.status import Restorer, list_held_settings
+    from joulewise.process.state_dir import may_restore
     from joulewise.report.views.leases import left, restore_command, sentence
 
-    if not may_put_back(state):
-        for setting in standing(state):
-            if setting.keeper is Keeper.NOBODY:
+    if not may_restore(state):
+        for setting in list_held_settings(state):
+            if setting.keeper is Restorer.NOBODY:
                 yield f"{left(setting)}; run: {restore_command(state)}"
         return
-    report = recover(state, lambda: every_device(os.environ), open_log(state, "next command"))
+    report = recover(state, lambda: open_all_devices(os.environ), open_log(state, "next command"))
     yield from filter(None, (sentence(restored, state) for restored in report.undone))
 
 
@@ -287,11 +287,11 @@ def evaluate_sweep(sweep: Sweep, by: Sequence[str], view: View) -> tuple[SweepRe
     """The result by these metrics, and its view: the node's where no GPU was in use."""
     from dataclasses import replace
 
-    from joulewise.metrics.boundary import boundary_read
+    from joulewise.metrics.boundary import resolve_boundary
     from joulewise.metrics.evaluate import evaluate
     from joulewise.metrics.metric import parse
 
-    boundary = boundary_read(view.boundary, sweep)
+    boundary = resolve_boundary(view.boundary, sweep)
     if boundary != view.boundary:
         say("no GPU was in use: the energy is that of the node, as far as CPU and memory were read")
         view = replace(view, boundary=boundary)

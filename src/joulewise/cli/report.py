@@ -13,16 +13,16 @@ from joulewise.cli.options import (
     carbon_option,
     metric_options,
     number_option,
-    pairs,
+    parse_pairs,
     price_option,
     reference_option,
     view_from_options,
 )
 from joulewise.cli.output import (
     STDOUT,
+    joulewise_command,
     json_option,
     pass_store,
-    program,
     say,
     say_if_newest,
     write_json,
@@ -33,7 +33,7 @@ from joulewise.store.files import is_folder
 if TYPE_CHECKING:
     from joulewise.report.charts.theme import Theme
     from joulewise.report.html.render import HtmlPage
-    from joulewise.report.inputs import MeantSweep
+    from joulewise.report.inputs import LoadedSweep
 
 FORMATS = ("svg", "pdf", "png", "html", "json", "csv")
 EPILOG = """\b
@@ -163,24 +163,26 @@ def _check_applicable(given: Mapping[str, Any], word: str, others: Mapping[str, 
 def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, HtmlPage]:
     """The name of its file, and the page."""
     from joulewise.report.html.pages import run_page
-    from joulewise.report.inputs import MeantSweep, load_inputs
+    from joulewise.report.inputs import LoadedSweep, load_inputs
     from joulewise.report.resolve import resolve
     from joulewise.report.tables import file_name
     from joulewise.report.views.run import PriceAndCarbon
 
-    references = pairs("--reference", given["references"])
+    references = parse_pairs("--reference", given["references"])
     found = load_inputs(store, resolve(store, word), references)
     _check_applicable(
-        given, word, _RUN_OPTIONS if isinstance(found, MeantSweep) else _SWEEP_OPTIONS
+        given, word, _RUN_OPTIONS if isinstance(found, LoadedSweep) else _SWEEP_OPTIONS
     )
-    if isinstance(found, MeantSweep):
+    if isinstance(found, LoadedSweep):
         return file_name(found.sweep.id), _sweep_page(store, found, given)
     say_if_newest(word, found.alike)
     rates = PriceAndCarbon(given["price_per_kwh"], given["gco2_per_kwh"])
-    return file_name(found.result.id), run_page(found, store, rates=rates, program=program(store))
+    return file_name(found.result.id), run_page(
+        found, store, rates=rates, program=joulewise_command(store)
+    )
 
 
-def _sweep_page(store: Path, found: MeantSweep, given: Mapping[str, Any]) -> HtmlPage:
+def _sweep_page(store: Path, found: LoadedSweep, given: Mapping[str, Any]) -> HtmlPage:
     from joulewise.cli.output import evaluate_sweep
     from joulewise.report.html.pages import sweep_page
     from joulewise.report.views.projection import next_commands, outlook
@@ -189,7 +191,7 @@ def _sweep_page(store: Path, found: MeantSweep, given: Mapping[str, Any]) -> Htm
     result, view = evaluate_sweep(
         sweep, given["by"] or sweep.asked.get("by") or (), view_from_options(given, sweep)
     )
-    commands = next_commands(sweep, outlook(sweep, result, view), program(store))
+    commands = next_commands(sweep, outlook(sweep, result, view), joulewise_command(store))
     return sweep_page(found, result, view, store, commands=commands)
 
 

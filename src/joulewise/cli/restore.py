@@ -12,8 +12,8 @@ from joulewise.cli.output import STDOUT, console, json_option, write_json
 from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError
 
 if TYPE_CHECKING:
-    from joulewise.control.restore import Recovered
-    from joulewise.control.status import Standing
+    from joulewise.control.restore import RecoveryReport
+    from joulewise.control.status import HeldSetting
 
 EPILOG = """\b
 Examples:
@@ -38,25 +38,29 @@ def command(json_path: str | None, *, epilog: bool) -> None:
     if nothing is left, and 125 if something could not be put back.
     """
     from joulewise.control.journal import list_untrusted
-    from joulewise.control.restore import Recovered
-    from joulewise.control.status import Keeper, await_restored, standing
-    from joulewise.process.state_dir import may_put_back, state_folder, state_folders
+    from joulewise.control.restore import RecoveryReport
+    from joulewise.control.status import Restorer, await_restored, list_held_settings
+    from joulewise.process.state_dir import may_restore, state_folder, state_folders
 
     state = state_folder(os.environ)
     if epilog:
         _note_epilog(state)
     is_restored = await_restored(state, _WAIT_S)
     recovered = _recover(state)
-    held = [each for each in standing(state) if each.keeper in {Keeper.HOLDER, Keeper.GUARDIAN}]
+    held = [
+        each
+        for each in list_held_settings(state)
+        if each.keeper in {Restorer.HOLDER, Restorer.GUARDIAN}
+    ]
     not_ours = {
         each: folder
         for folder in state_folders(os.environ)
-        if not may_put_back(folder)
-        for each in standing(folder)
-        if each.keeper is Keeper.NOBODY
+        if not may_restore(folder)
+        for each in list_held_settings(folder)
+        if each.keeper is Restorer.NOBODY
     }
-    untrusted_paths = list_untrusted(state) if may_put_back(state) else []
-    if json_path != STDOUT and (recovered != Recovered() or not (epilog or untrusted_paths)):
+    untrusted_paths = list_untrusted(state) if may_restore(state) else []
+    if json_path != STDOUT and (recovered != RecoveryReport() or not (epilog or untrusted_paths)):
         from joulewise.report.terminal.leases import draw_restored
 
         draw_restored(recovered, held, list(not_ours), console())
@@ -87,25 +91,25 @@ def command(json_path: str | None, *, epilog: bool) -> None:
 
 def _note_epilog(state: Path) -> None:
     from joulewise.control.permissions import EPILOG as STAMP
-    from joulewise.process.state_dir import made
+    from joulewise.process.state_dir import make_state_folder
 
     try:
-        (made(state) / STAMP).touch()
+        (make_state_folder(state) / STAMP).touch()
     except OSError as error:
         raise PermissionDeniedError(
             f"cannot write to {state}: {error.strerror}", "run the epilog as root"
         ) from None
 
 
-def _recover(state: Path) -> Recovered:
-    from joulewise.control.deadline_device import every_device
+def _recover(state: Path) -> RecoveryReport:
+    from joulewise.control.deadline_device import open_all_devices
     from joulewise.control.messages import open_log
-    from joulewise.control.restore import Recovered, recover
-    from joulewise.process.state_dir import has_leftover, may_put_back
+    from joulewise.control.restore import RecoveryReport, recover
+    from joulewise.process.state_dir import has_leftovers, may_restore
 
-    if not (has_leftover(state) and may_put_back(state)):
-        return Recovered()
-    return recover(state, lambda: every_device(os.environ), open_log(state, "restore"))
+    if not (has_leftovers(state) and may_restore(state)):
+        return RecoveryReport()
+    return recover(state, lambda: open_all_devices(os.environ), open_log(state, "restore"))
 
 
 def _not_permitted_error(state: Path) -> PermissionDeniedError:
@@ -116,22 +120,22 @@ def _not_permitted_error(state: Path) -> PermissionDeniedError:
 
 
 def _untrusted_error(path: Path) -> PermissionDeniedError:
-    from joulewise.control.messages import user
+    from joulewise.control.messages import user_name
 
     message = f"{path} is not used, as another user may have written it: settings may be changed"
-    owner = user(path.lstat().st_uid)
+    owner = user_name(path.lstat().st_uid)
     return PermissionDeniedError(message, f"let user {owner} run `joulewise restore`, or delete it")
 
 
-def _restore_error(recovered: Recovered) -> DeviceError:
-    from joulewise.control.messages import said
+def _restore_error(recovered: RecoveryReport) -> DeviceError:
+    from joulewise.control.messages import describe
 
-    message = "; ".join(said(one.outcome) for one in recovered.failed)
+    message = "; ".join(describe(one.outcome) for one in recovered.failed)
     return DeviceError(message, "run `joulewise doctor` to see why, then run this again")
 
 
 def _as_json(
-    recovered: Recovered, held: list[Standing], not_ours: list[Standing]
+    recovered: RecoveryReport, held: list[HeldSetting], not_ours: list[HeldSetting]
 ) -> dict[str, Any]:
     from joulewise.report.views.leases import standing_json, undone_json
 

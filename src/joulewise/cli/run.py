@@ -22,10 +22,10 @@ from joulewise.cli.options import (
     positive,
     price_option,
 )
-from joulewise.cli.output import STDOUT, pass_store, program, say
+from joulewise.cli.output import STDOUT, joulewise_command, pass_store, say
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.session.request import MAX_RATE_HZ, MIN_RATE_HZ, Ready, Request, check_names
-from joulewise.session.settings import AppliedSettings, Settings, turn
+from joulewise.session.settings import AppliedSettings, Settings, apply_settings
 from joulewise.store.files import is_folder, path_exists
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def command(
         request = replace(request, settings=applied.as_json())
         outcome = _measure(command, pid, store, request, parsed_budgets, applied=applied)
     try:
-        _show_result(outcome, json_path, request, program(store))
+        _show_result(outcome, json_path, request, joulewise_command(store))
     except Exception as error:  # noqa: BLE001  # the exit status is the command's in any case
         say(f"the result cannot be shown: {type(error).__name__}: {error}")
     return outcome.exit_status or (JoulewiseError.exit_status if applied.unrestored else 0)
@@ -207,7 +207,7 @@ def _measure(
 def _apply_settings(settings: Settings) -> AppliedSettings:
     if settings.is_nothing:
         return AppliedSettings((), say)
-    applied = turn(settings, os.environ, say)
+    applied = apply_settings(settings, os.environ, say)
     for line in (*applied.describe(), *applied.notes):
         say(line)
     return applied
@@ -240,7 +240,7 @@ def _show_opening(ready: Ready) -> None:
     from joulewise.process import linux
     from joulewise.report.terminal.opening import opening
 
-    if not linux.HERE:
+    if not linux.IS_LINUX:
         say(_NOT_LINUX)
     say(opening(ready))
 
@@ -277,6 +277,6 @@ def _as_json(outcome: CommandOutcome) -> dict[str, Any]:
     if outcome.result is None:
         name = outcome.run and outcome.run.name
         return {"id": name, "exit_code": outcome.exit_status, "energy_j": None}
-    from joulewise.data.contract import as_json
+    from joulewise.data.run_result_json import as_json
 
     return as_json(outcome.result)

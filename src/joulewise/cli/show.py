@@ -11,9 +11,9 @@ from joulewise.cli.options import Number, carbon_option, price_option
 from joulewise.cli.output import (
     STDOUT,
     console,
+    joulewise_command,
     json_option,
     pass_store,
-    program,
     say,
     say_if_newest,
     write_json,
@@ -51,7 +51,7 @@ def command(
     the last run of the sweep). A run that is being recorded is shown so far. A GROUP is shown as
     the sum of its runs, with each device counted once.
     """
-    from joulewise.data.contract import as_json
+    from joulewise.data.run_result_json import as_json
 
     result = _result(store, which)
     if json_path:
@@ -61,22 +61,22 @@ def command(
         from joulewise.report.views.run import PriceAndCarbon
 
         rates = PriceAndCarbon(price_per_kwh, gco2_per_kwh)
-        draw(result, console(), rates=rates, errors=errors, program=program(store))
+        draw(result, console(), rates=rates, errors=errors, program=joulewise_command(store))
 
 
 def _result(store: Path, which: str) -> RunResult:
-    from joulewise.analyse.stored_result import result_of
+    from joulewise.analyse.stored_result import load_or_compute_result
     from joulewise.report.inputs import load_group
     from joulewise.report.resolve import GroupRef, resolve_runs
     from joulewise.store.runs import LAST
 
-    ref = resolve_runs(store, which, program(store))
+    ref = resolve_runs(store, which, joulewise_command(store))
     if isinstance(ref, GroupRef):
         return load_group(store, ref).result
     say_if_newest(which, len(ref.paths))
     if which == LAST:
         _say_if_of_sweep(store, ref.newest)
-    return result_of(ref.newest)
+    return load_or_compute_result(ref.newest)
 
 
 def _say_if_of_sweep(store: Path, run: Path) -> None:
@@ -88,5 +88,5 @@ def _say_if_of_sweep(store: Path, run: Path) -> None:
         sweep = load(found.folder, has_trials=False)
         say(
             f"this run is one of the newest sweep, {sweep.name or sweep.id}",
-            f"run: {program(store)} choose {sweep.id} # the whole sweep",
+            f"run: {joulewise_command(store)} choose {sweep.id} # the whole sweep",
         )

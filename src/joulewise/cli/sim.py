@@ -92,16 +92,16 @@ def command(
     environ = {**os.environ, SIM_COMMAND: _command_line(sys.argv[1:], command)}
     # Read when numpy is first imported: these computations are too small for threads.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    from joulewise.simulate.realtime.launch import prepare, run
+    from joulewise.simulate.realtime.launch import prepare_simulation, run_simulation
 
-    plan = prepare(
+    plan = prepare_simulation(
         command=command,
         environ=environ,
         latency=latency == "driver",
         persistence=None if persistence is None else persistence == "on",
         **given,
     )
-    return run(plan)
+    return run_simulation(plan)
 
 
 def _command_line(arguments: Sequence[str], command: Sequence[str]) -> str:

@@ -17,24 +17,24 @@ from joulewise.cli.options import (
     gpu_indices,
     metric_options,
     number_option,
-    pairs,
+    parse_pairs,
     price_option,
 )
 from joulewise.cli.output import (
     STDOUT,
     in_simulation,
+    joulewise_command,
     json_option,
     pass_store,
-    program,
     say,
     write_json,
 )
-from joulewise.data.sweeps import KNOB_KEYS, knob_option
+from joulewise.data.sweeps import CONTROL_KEYS, control_option
 from joulewise.errors import JoulewiseError, UsageError
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
-    from joulewise.sweep.lifecycle import Prepared
+    from joulewise.sweep.lifecycle import PreparedSweep
     from joulewise.sweep.lock import SignalInterrupt
     from joulewise.sweep.spec import SweepSpec
 
@@ -151,37 +151,37 @@ def command(store: Path, *, json_path: str | None, **given: Any) -> int:
     The same command resumes a sweep that was interrupted, and repeats runs that failed. Power
     limits and clocks are put back after each run.
     """
-    from joulewise.sweep.lock import SignalInterrupt, raised_signals
+    from joulewise.sweep.lock import SignalInterrupt, raise_on_signals
 
     finished: list[tuple[Sweep, int]] = []
     try:
-        with raised_signals():
+        with raise_on_signals():
             return _run_sweeps(store, given, json_path, finished)
     except SignalInterrupt as error:
-        raise _interruption_error(error, finished, program(store)) from None
+        raise _interruption_error(error, finished, joulewise_command(store)) from None
 
 
 def _run_sweeps(
     store: Path, given: Mapping[str, Any], json_path: str | None, finished: list[tuple[Sweep, int]]
 ) -> int:
     """Run all sweeps; add each to ``finished``, with how many are left after it."""
-    from joulewise.process.failpoints import point
-    from joulewise.sweep.lifecycle import going_on, gpus_of, prepare
+    from joulewise.process.failpoints import failpoint
+    from joulewise.sweep.lifecycle import find_continued, gpus_of, prepare
     from joulewise.sweep.lock import reserve_gpus
 
-    point("sweep-asked")
+    failpoint("sweep-asked")
     # All of them are checked before the first run.
     prepared_sweeps = [prepare(_check_tolerance(spec)) for spec in _read_specs(given)]
     if given["dry_run"]:
         return _show_plans(prepared_sweeps, store, given["price_per_kwh"], json_path)
-    point("sweep-prepared")
+    failpoint("sweep-prepared")
     results, failed = [], False
     with reserve_gpus(gpus_of(prepared_sweeps)):
         for prepared, folder in zip(
-            prepared_sweeps, going_on(prepared_sweeps, store, new=given["new"]), strict=True
+            prepared_sweeps, find_continued(prepared_sweeps, store, new=given["new"]), strict=True
         ):
             sweep = _run_sweep(prepared, store, folder, finished, len(prepared_sweeps))
-            point("sweep-made")
+            failpoint("sweep-made")
             results.append(_show_sweep(prepared.asked, sweep, store, is_drawn=json_path != STDOUT))
             failed |= any(trial.state.value == "failed" for trial in sweep.trials)
     _write(results, json_path)
@@ -217,7 +217,7 @@ def _interruption_error(
 
 
 def _run_sweep(
-    prepared: Prepared,
+    prepared: PreparedSweep,
     store: Path,
     folder: Path | None,
     finished: list[tuple[Sweep, int]],
@@ -226,7 +226,7 @@ def _run_sweep(
     from joulewise.cli.output import console
     from joulewise.metrics.metric import default_metrics, parse
     from joulewise.report.terminal.progress import SweepProgress
-    from joulewise.sweep.lifecycle import conduct
+    from joulewise.sweep.lifecycle import run_sweep
     from joulewise.sweep.lock import CutOffError, SignalInterrupt
 
     for note in prepared.space.notes:
@@ -234,7 +234,7 @@ def _run_sweep(
     metric = parse(prepared.asked.by[0]) if prepared.asked.by else default_metrics()[0]
     try:
         with SweepProgress(console(stderr=True), metric, say) as watch:
-            sweep = conduct(prepared, store, watch, folder)
+            sweep = run_sweep(prepared, store, watch, folder)
             finished.append((sweep, number - len(finished) - 1))
             return sweep
     except SignalInterrupt as error:
@@ -270,7 +270,7 @@ def _show_sweep(spec: SweepSpec, sweep: Sweep, store: Path, *, is_drawn: bool) -
     if is_drawn:
         projections = outlook(sweep, result, view)
         shown = tuple(one for one in projections if spec.by or one.metric == _DEFAULT_METRIC)
-        commands = next_commands(sweep, shown, program(store))
+        commands = next_commands(sweep, shown, joulewise_command(store))
         draw(result, console(), how=went(sweep, folder), commands=commands)
     return {**result_json(result), **went_json(sweep, folder)}
 
@@ -281,7 +281,7 @@ def _write(results: Sequence[dict[str, Any]], json_path: str | None) -> None:
 
 
 def _show_plans(
-    prepared_sweeps: Sequence[Prepared],
+    prepared_sweeps: Sequence[PreparedSweep],
     store: Path,
     price_per_kwh: float | None,
     json_path: str | None,
@@ -345,18 +345,18 @@ def _spec_from_options(given: Mapping[str, Any]) -> SweepSpec:
             "--workload, --like and --run-noise need a simulated GPU",
             "add, for example, --sim v100",
         )
-    own = pairs("--set", given["own"])
-    for name in own.keys() & KNOB_KEYS.keys():
+    own = parse_pairs("--set", given["own"])
+    for name in own.keys() & CONTROL_KEYS.keys():
         raise UsageError(
             f"{name} is not a parameter of the command",
-            f"instead of --set, write: {knob_option(name)} {own[name]}",
+            f"instead of --set, write: {control_option(name)} {own[name]}",
         )
-    axes = {name: given[key] for name, key in KNOB_KEYS.items() if given[key] is not None}
+    axes = {name: given[key] for name, key in CONTROL_KEYS.items() if given[key] is not None}
     tolerance = given["tolerance"]
     return SweepSpec(
         command=given["command"],
         axes={**axes, **own},
-        reference=pairs("--reference", given["references"]),
+        reference=parse_pairs("--reference", given["references"]),
         simulated=simulated,
         gpus=gpu_indices(given["gpus"]),
         hooks=not given["no_hooks"],

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from joulewise.cli.options import number_option
-from joulewise.cli.output import console, pass_store, program, say
+from joulewise.cli.output import console, joulewise_command, pass_store, say
 from joulewise.errors import UsageError
 from joulewise.store.files import is_folder
 
@@ -64,18 +64,20 @@ def command(store: Path, run: str | None, *, terminal: bool, **given: Any) -> No
 def _follow_in_terminal(store: Path, run: str | None) -> None:
     from joulewise.report.resolve import resolve_one_run
     from joulewise.report.terminal.live import watch
-    from joulewise.store.runs import LAST, in_progress
+    from joulewise.store.runs import LAST, newest_recording
 
-    followed = (None if run else in_progress(store)) or resolve_one_run(store, run or LAST).newest
+    followed = (None if run else newest_recording(store)) or resolve_one_run(
+        store, run or LAST
+    ).newest
     with suppress(KeyboardInterrupt), _exit_on_signal():
-        watch(followed, console(), program(store))
+        watch(followed, console(), joulewise_command(store))
 
 
 def _serve_pages(
     store: Path, run: str | None, *, port: int | None, host: str, opens_browser: bool
 ) -> None:
     from joulewise.report.html.render import require_extra
-    from joulewise.serve.server import in_browser, listening
+    from joulewise.serve.server import listening, open_in_browser
     from joulewise.serve.site import Site
     from joulewise.store.runs import ELSEWHERE
 
@@ -84,13 +86,13 @@ def _serve_pages(
         raise UsageError(
             f"there is no store {store}", f"to make one: joulewise run -- CMD…; or {ELSEWHERE}"
         )
-    site = Site(store, program(store))
+    site = Site(store, joulewise_command(store))
     inside = site.address(run) if run else ""
     with listening(host, port, site.answer) as server, suppress(KeyboardInterrupt):
         url = f"{server.url}{inside}"
         say(f"showing {store} until Ctrl-C, to everybody who has this address:")
         click.echo(url)
-        with _exit_on_signal(), in_browser(url, is_wanted=opens_browser):
+        with _exit_on_signal(), open_in_browser(url, is_wanted=opens_browser):
             server.serve_forever()
 
 

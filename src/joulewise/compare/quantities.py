@@ -14,11 +14,11 @@ from math import hypot
 from pathlib import Path
 from typing import Final
 
-from joulewise.analyse.damage import tells_of_marks
+from joulewise.analyse.damage import is_about_marks
 from joulewise.analyse.group import GroupRun
 from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.compare.judgement import RunValue
-from joulewise.data import Caution, Energy, Kind, RunResult
+from joulewise.data import Energy, Kind, RunResult, WarningCode
 from joulewise.data.sweeps import Trial
 from joulewise.metrics.boundary import SampleCount, count_samples
 from joulewise.store.manifest import Manifest
@@ -344,8 +344,8 @@ def _listed(counts: Sequence[int | None]) -> str:
 
 def _has_lost_marks(run: ComparedRun) -> bool:
     return any(
-        warning.code is Caution.SPANS_LOST
-        or (warning.code is Caution.DAMAGED and tells_of_marks(warning))
+        warning.code is WarningCode.SPANS_LOST
+        or (warning.code is WarningCode.DAMAGED and is_about_marks(warning))
         for warning in run.result.warnings
     )
 

@@ -10,7 +10,7 @@ from joulewise.compare.judgement import ComparedQuantity
 from joulewise.compare.quantities import WorkCompared
 from joulewise.compare.runs import Comparison, Side
 from joulewise.compare.sweeps import ChoiceCompared, SweepsCompared
-from joulewise.data import RunWarning
+from joulewise.data import QualityWarning
 from joulewise.data.codec import finite
 from joulewise.metrics.result import Choice, SweepResult, interval_json
 
@@ -143,7 +143,7 @@ def _choice(choice: Choice | None) -> dict[str, Any] | None:
     }
 
 
-def _cautions(cautions: Sequence[RunWarning]) -> list[dict[str, str]]:
+def _cautions(cautions: Sequence[QualityWarning]) -> list[dict[str, str]]:
     return [{"code": it.code.value, "message": it.message, "hint": it.hint} for it in cautions]
 
 

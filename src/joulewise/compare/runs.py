@@ -31,12 +31,12 @@ from joulewise.compare.quantities import (
     unit_of,
     values,
 )
-from joulewise.data import Knob, QualityWarningCode, RunWarning, Source
+from joulewise.data import ControlKind, QualityWarning, QualityWarningCode, Source
 from joulewise.store.manifest import Manifest
 from joulewise.store.runs import COMPLETE, RECORDING
 
 # The names of settings in a manifest, and facts of the host and of git with their labels.
-_KNOBS: Final = {knob.value: knob for knob in Knob}
+_KNOBS: Final = {knob.value: knob for knob in ControlKind}
 _HOST: Final = {"name": "host", "system": "system", "kernel": "kernel", "cpus": "CPUs"}
 _GIT: Final = {"commit": "git commit", "branch": "git branch", "dirty": "uncommitted changes"}
 # Variables that differ in every run and do not change what it takes.
@@ -71,7 +71,7 @@ def _facts_that_vary(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
 
 # Facts that change what a run does; others, such as the host, only change how.
 _WORK: Final = ("command", "epochs", "devices that count", "git commit")
-_SETTINGS: Final = tuple(knob.label for knob in Knob)
+_SETTINGS: Final = tuple(knob.label for knob in ControlKind)
 
 
 def _collect_facts(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]]:
@@ -142,7 +142,7 @@ class Side:
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-class CompareCaution(QualityWarningCode):
+class CompareWarningCode(QualityWarningCode):
     """What a reader of a comparison must know."""
 
     SINGLE_RUNS = "single_runs"
@@ -169,7 +169,7 @@ class Comparison:
     b: Side
     quantities: tuple[ComparedQuantity, ...]
     differences: tuple[Difference, ...]
-    cautions: tuple[RunWarning, ...]
+    cautions: tuple[QualityWarning, ...]
     work: WorkCompared = field(default_factory=WorkCompared)
 
     @property
@@ -263,10 +263,10 @@ def _is_bound(run: ComparedRun) -> bool:
 
 def _warnings(
     a: Side, b: Side, compared: Sequence[ComparedQuantity], unlike_totals: str
-) -> Iterator[RunWarning]:
+) -> Iterator[QualityWarning]:
     if unlike_totals:
-        yield RunWarning(
-            CompareCaution.NOT_COMPARABLE,
+        yield QualityWarning(
+            CompareWarningCode.NOT_COMPARABLE,
             f"the totals do not count the same devices: {unlike_totals}",
             "compare a device that both sides have, or measure both in the same way",
         )
@@ -274,19 +274,19 @@ def _warnings(
         yield from _side_warnings(side, name)
     yield from _device_warnings(a, b)
     if any(quantity.basis is VerdictBasis.MEASUREMENT for quantity in compared):
-        yield RunWarning(
-            CompareCaution.SINGLE_RUNS,
+        yield QualityWarning(
+            CompareWarningCode.SINGLE_RUNS,
             "one run on each side: the verdicts rest on the measurement error alone; how much time "
             "and energy vary from run to run is not known",
             "repeat each side three times or more under one name: joulewise run --name NAME",
         )
 
 
-def _side_warnings(side: Side, name: str) -> Iterator[RunWarning]:
+def _side_warnings(side: Side, name: str) -> Iterator[QualityWarning]:
     bounded = [run.id for run in side.runs if _is_bound(run)]
     if bounded:
-        yield RunWarning(
-            CompareCaution.LOWER_BOUND,
+        yield QualityWarning(
+            CompareWarningCode.LOWER_BOUND,
             f"the energy of {name} is a lower bound: a device in the total was not read throughout "
             f"{', '.join(bounded)}",
             "it is not compared; compare a device that was read, or run it again",
@@ -294,37 +294,37 @@ def _side_warnings(side: Side, name: str) -> Iterator[RunWarning]:
     yield from _run_warnings(side, name)
     if side.left_out:
         listed = "; ".join(f"{run}: {why}" for run, why in side.left_out)
-        yield RunWarning(
-            CompareCaution.LEFT_OUT,
+        yield QualityWarning(
+            CompareWarningCode.LEFT_OUT,
             f"left out of {name}: {listed}",
             "to compare such a run, name it by its id",
         )
     ends = [(run.id, _bad_end(run)) for run in side.runs]
     if bad_ends := "; ".join(f"{run} {end}" for run, end in ends if end):
-        yield RunWarning(
-            CompareCaution.DID_NOT_END_WELL,
+        yield QualityWarning(
+            CompareWarningCode.DID_NOT_END_WELL,
             f"not every run of {name} finished without an error: {bad_ends}",
             "compare energy and time per epoch or per step, or run it again",
         )
     unfinished = [(run.id, n) for run in side.runs if (n := run.unfinished_epochs)]
     if unfinished:
         listed = ", ".join(f"{n} of {run}" for run, n in unfinished)
-        yield RunWarning(
-            CompareCaution.UNFINISHED,
+        yield QualityWarning(
+            CompareWarningCode.UNFINISHED,
             f"{name} has unfinished epochs: {listed}",
             "they count in the energy and time of the run, but not in figures per epoch",
         )
     if varying := _facts_that_vary(side.runs):
-        yield RunWarning(
-            CompareCaution.MIXED_SIDE,
+        yield QualityWarning(
+            CompareWarningCode.MIXED_SIDE,
             f"the runs of {name} differ in {', '.join(varying)}: their spread is not only noise",
             "put only runs of the same work on one side",
         )
 
 
-def _run_warnings(side: Side, name: str) -> Iterator[RunWarning]:
+def _run_warnings(side: Side, name: str) -> Iterator[QualityWarning]:
     """The runs' own warnings after which their figures may be wrong, one for each code."""
-    by_code: dict[QualityWarningCode, list[tuple[ComparedRun, RunWarning]]] = {}
+    by_code: dict[QualityWarningCode, list[tuple[ComparedRun, QualityWarning]]] = {}
     for run in side.runs:
         for warning in run.result.warnings:
             if warning.is_doubtful:
@@ -333,40 +333,40 @@ def _run_warnings(side: Side, name: str) -> Iterator[RunWarning]:
         run, first = warnings[0]
         others = len(warnings) - 1
         more = f" (and {others} more such warning{'s' if others > 1 else ''})" if others else ""
-        yield RunWarning(
-            CompareCaution.RUN_WARNING,
+        yield QualityWarning(
+            CompareWarningCode.RUN_WARNING,
             f"figures of {name} may be wrong: {run.id}, {code.value}: {first.message}{more}",
             first.hint or f"see: joulewise show {run.id}",
         )
 
 
-def _work_warnings(work: WorkCompared) -> Iterator[RunWarning]:
+def _work_warnings(work: WorkCompared) -> Iterator[QualityWarning]:
     counts = [" or ".join(map(str, numbers)) for numbers in (work.a, work.b)]
     if work.unlike:
-        yield RunWarning(
-            CompareCaution.DIFFERENT_WORK,
+        yield QualityWarning(
+            CompareWarningCode.DIFFERENT_WORK,
             f"different amounts of work: A has {counts[0]} {work.unit}s, B {counts[1]}",
             f"compare energy/{work.unit} and time/{work.unit}",
         )
     if work.unlike_epochs:
-        yield RunWarning(
-            CompareCaution.DIFFERENT_EPOCHS,
+        yield QualityWarning(
+            CompareWarningCode.DIFFERENT_EPOCHS,
             f"an epoch is not the same on both sides: {work.unlike_epochs}",
             "epochs are not compared; compare whole runs, or mark the epochs in the same way",
         )
     if work.is_same is None and work.unknown:
-        yield RunWarning(
-            CompareCaution.WORK_NOT_KNOWN,
+        yield QualityWarning(
+            CompareWarningCode.WORK_NOT_KNOWN,
             f"it is not known whether both sides did the same work: {work.unknown}",
             work.remedy,
         )
 
 
-def _device_warnings(a: Side, b: Side) -> Iterator[RunWarning]:
+def _device_warnings(a: Side, b: Side) -> Iterator[QualityWarning]:
     models_a, models_b = (_models(side) for side in (a, b))
     if models_a != models_b:
-        yield RunWarning(
-            CompareCaution.DIFFERENT_DEVICES,
+        yield QualityWarning(
+            CompareWarningCode.DIFFERENT_DEVICES,
             f"different devices: {', '.join(models_a)} in A, {', '.join(models_b)} in B",
             DIFFERENT_BOARDS_HINT,
         )
@@ -383,8 +383,8 @@ def _device_warnings(a: Side, b: Side) -> Iterator[RunWarning]:
     }
     if unmeasured:
         listed = " and ".join(f"{kind} {source}" for kind, source in unmeasured.items())
-        yield RunWarning(
-            CompareCaution.NOT_MEASURED,
+        yield QualityWarning(
+            CompareWarningCode.NOT_MEASURED,
             f"{listed}: for these the ratio compares estimates of the power, not readings",
             _measured_device_hint(a, b),
         )
@@ -407,12 +407,12 @@ def _measured_device_hint(a: Side, b: Side) -> str:
     return "no device was measured on both sides; joulewise doctor shows what can be measured here"
 
 
-def simulated_with_real(a: bool, b: bool) -> Iterator[RunWarning]:
+def simulated_with_real(a: bool, b: bool) -> Iterator[QualityWarning]:
     """A warning where one side is simulated (``a``, ``b``) and the other is not."""
     if a != b:
         one, other = ("A", "B") if a else ("B", "A")
-        yield RunWarning(
-            CompareCaution.SIMULATED,
+        yield QualityWarning(
+            CompareWarningCode.SIMULATED,
             f"{one} ran on simulated devices and {other} on real ones: the difference includes the "
             "error of the simulation",
             "compare simulated runs with simulated ones, or measure both",

@@ -19,22 +19,22 @@ from joulewise.compare.quantities import (
     compare_trials,
     unit_of,
 )
-from joulewise.compare.runs import DIFFERENT_BOARDS_HINT, CompareCaution, simulated_with_real
-from joulewise.data import RunWarning
+from joulewise.compare.runs import DIFFERENT_BOARDS_HINT, CompareWarningCode, simulated_with_real
+from joulewise.data import QualityWarning
 from joulewise.data.sweeps import Setting, Sweep
 from joulewise.metrics.boundary import (
-    Line,
+    SystemBoundary,
     TrialAmount,
     View,
     amount,
     count_samples,
-    not_marked,
+    not_marked_error,
 )
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import Metric
 from joulewise.metrics.quality import doubtful_trials
 from joulewise.metrics.result import Choice, Interval, SweepResult
-from joulewise.metrics.trial_table import entering
+from joulewise.metrics.trial_table import completed_trials
 
 _QUANTITIES = (ENERGY, TIME, POWER, EDP)
 # The power of the number of samples by which a quantity per sample is divided: it cancels in power,
@@ -75,7 +75,7 @@ class SweepsCompared:
     choices: tuple[ChoiceCompared, ...]
     only_a: tuple[Setting, ...]
     only_b: tuple[Setting, ...]
-    cautions: tuple[RunWarning, ...]
+    cautions: tuple[QualityWarning, ...]
     work: WorkCompared = field(default_factory=WorkCompared)
 
     @property
@@ -143,15 +143,15 @@ class _Runs:
     """A sweep's runs by setting, each as its quantities."""
 
     settings: dict[Setting, list[dict[str, RunValue]]]
-    line: Line
+    line: SystemBoundary
 
     @classmethod
     def of(cls, sweep: Sweep, view: View) -> _Runs:
-        trials = entering(sweep)
+        trials = completed_trials(sweep)
         counted = [(trial, it) for trial in trials if (it := amount(trial, view)) is not None]
         if trials and not counted:
-            raise not_marked(view)
-        line = Line.around(counted, view)
+            raise not_marked_error(view)
+        line = SystemBoundary.from_trials(counted, view)
         settings: dict[Setting, list[dict[str, RunValue]]] = {}
         for trial, trial_amount in counted:
             values = _values(trial_amount, line, view.boundary, trial.gpu or trial.host)
@@ -168,7 +168,9 @@ class _Runs:
         return [run[quantity] for run in self.settings.get(setting, ()) if quantity in run]
 
 
-def _values(trial: TrialAmount, line: Line, boundary: str, board: str) -> dict[str, RunValue]:
+def _values(
+    trial: TrialAmount, line: SystemBoundary, boundary: str, board: str
+) -> dict[str, RunValue]:
     values = {TIME: RunValue(trial.time_s)}
     energy = dict(line.energies(trial)).get(boundary)
     if energy is None:
@@ -215,36 +217,36 @@ def _unlike_sources(a: _Runs, b: _Runs, boundary: str) -> str:
 
 def _setting_warnings(
     a: SweepResult, b: SweepResult, unlike: str, *, has_common: bool
-) -> Iterator[RunWarning]:
+) -> Iterator[QualityWarning]:
     if unlike:
-        yield RunWarning(
-            CompareCaution.NOT_COMPARABLE,
+        yield QualityWarning(
+            CompareWarningCode.NOT_COMPARABLE,
             f"the energies do not count the same devices: {unlike}",
             "count only what both have with --boundary gpu, or give --overhead-w",
         )
     if not has_common:
-        yield RunWarning(
-            CompareCaution.DIFFERENT_WORK,
+        yield QualityWarning(
+            CompareWarningCode.DIFFERENT_WORK,
             "the sweeps have no setting in common",
             "the settings that each metric chooses can still be compared",
         )
     for result, name in ((a, "A"), (b, "B")):
         if any(point.n == 1 for point in result.points):
-            yield RunWarning(
-                CompareCaution.SINGLE_RUNS,
+            yield QualityWarning(
+                CompareWarningCode.SINGLE_RUNS,
                 f"{name} has settings with a single run: their verdicts rest on the spread of the "
                 "other sweep, or on the measurement error alone",
                 "sweep again with --repeat 3 or more",
             )
 
 
-def _sweep_warnings(a: Sweep, b: Sweep) -> Iterator[RunWarning]:
+def _sweep_warnings(a: Sweep, b: Sweep) -> Iterator[QualityWarning]:
     """What the runs of the sweeps say of their energies."""
     for sweep, name in ((a, "A"), (b, "B")):
-        bounded = sum(bool(trial.bounds) for trial in entering(sweep))
+        bounded = sum(bool(trial.bounds) for trial in completed_trials(sweep))
         if bounded:
-            yield RunWarning(
-                CompareCaution.LOWER_BOUND,
+            yield QualityWarning(
+                CompareWarningCode.LOWER_BOUND,
                 f"of {bounded} runs of {name} only a lower bound of the energy is known",
                 "their energy is not compared",
             )
@@ -252,40 +254,40 @@ def _sweep_warnings(a: Sweep, b: Sweep) -> Iterator[RunWarning]:
         runs = doubtful_trials(sweep)
         if runs:
             codes = ", ".join(dict.fromkeys(code for _, codes in runs for code in codes))
-            yield RunWarning(
-                CompareCaution.RUN_WARNING,
+            yield QualityWarning(
+                CompareWarningCode.RUN_WARNING,
                 f"figures of {name} may be wrong: {len(runs)} of its runs have warnings ({codes})",
                 f"see: joulewise show {runs[0][0].run}",
             )
 
 
-def _device_warnings(a: Sweep, b: Sweep) -> Iterator[RunWarning]:
+def _device_warnings(a: Sweep, b: Sweep) -> Iterator[QualityWarning]:
     if a.gpu_name != b.gpu_name:
-        yield RunWarning(
-            CompareCaution.DIFFERENT_DEVICES,
+        yield QualityWarning(
+            CompareWarningCode.DIFFERENT_DEVICES,
             f"different devices: {a.gpu_name or 'unknown'} in A, {b.gpu_name or 'unknown'} in B",
             DIFFERENT_BOARDS_HINT,
         )
 
 
-def _work_warnings(a: Sweep, b: Sweep, work: WorkCompared) -> Iterator[RunWarning]:
+def _work_warnings(a: Sweep, b: Sweep, work: WorkCompared) -> Iterator[QualityWarning]:
     work_a, work_b = _describe_work(a), _describe_work(b)
     if work_a != work_b:
-        yield RunWarning(
-            CompareCaution.DIFFERENT_WORK,
+        yield QualityWarning(
+            CompareWarningCode.DIFFERENT_WORK,
             f"different work: {work_a or 'unknown'} in A, {work_b or 'unknown'} in B",
             "ratios of the choices to their own reference can still be compared",
         )
     if work.unlike:
         counts_a, counts_b = (_range(numbers) for numbers in (work.a, work.b))
-        yield RunWarning(
-            CompareCaution.DIFFERENT_WORK,
+        yield QualityWarning(
+            CompareWarningCode.DIFFERENT_WORK,
             f"the runs of A have {counts_a} {work.unit}s, those of B {counts_b}",
             f"times and energies are per {work.unit}",
         )
     elif work.is_same is None and not (work_a and work_b):
-        yield RunWarning(
-            CompareCaution.WORK_NOT_KNOWN,
+        yield QualityWarning(
+            CompareWarningCode.WORK_NOT_KNOWN,
             "it is not known whether the runs of A and B did the same work; they are compared as "
             "if they had",
             "add a column samples to the tables: the number that each run trained on",
@@ -296,7 +298,7 @@ def _compare_work(a: Sweep, b: Sweep) -> WorkCompared:
     """The same command is the same work, however many epochs it took."""
     if _command(a) and _command(a) == _command(b):
         return WorkCompared(RUN, True)
-    return compare_trials(entering(a), entering(b))
+    return compare_trials(completed_trials(a), completed_trials(b))
 
 
 def _range(numbers: Sequence[int]) -> str:

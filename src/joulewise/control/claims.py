@@ -24,14 +24,14 @@ from typing import Final
 
 from joulewise.control import journal
 from joulewise.control.holds import Hold
-from joulewise.control.messages import named, user, valued, who
+from joulewise.control.messages import describe_holder, format_value, setting_name, user_name
 from joulewise.control.status import is_holder_gone
-from joulewise.data import Knob, KnobInfo
+from joulewise.data import ControlInfo, ControlKind
 from joulewise.devices import Device
 from joulewise.errors import DeviceError, HeldError, JoulewiseError
 from joulewise.process.json_lines import peer_credentials
 
-SettingId = tuple[str, Knob]
+SettingId = tuple[str, ControlKind]
 ProcessOwner = tuple[int, int]
 """Pid and uid of a process; 0 and -1 where they are unknown."""
 RESTORE_HINT: Final = "run `joulewise doctor` to see why, then `joulewise restore`"
@@ -121,7 +121,7 @@ class Claims:
             listener.detach()
 
 
-def claim(state: Path, own: Path | None, claims: Claims, device: Device, knob: Knob) -> None:
+def claim(state: Path, own: Path | None, claims: Claims, device: Device, knob: ControlKind) -> None:
     """Claim a setting, or raise HeldError; ``own`` is our journal in ``state``."""
     setting = device.info.uid, knob
     try:
@@ -129,7 +129,7 @@ def claim(state: Path, own: Path | None, claims: Claims, device: Device, knob: K
         owner = claims.take(setting, _find_trusted(device, knob))
     except OSError as error:
         raise JoulewiseError(
-            f"{named(device.info.key, knob)} cannot be claimed: {error.strerror}",
+            f"{setting_name(device.info.key, knob)} cannot be claimed: {error.strerror}",
             "nothing was changed; make sure that Unix sockets can be opened here",
         ) from None
     for stored in journal.read_journals(state):
@@ -140,45 +140,52 @@ def claim(state: Path, own: Path | None, claims: Claims, device: Device, knob: K
                 raise _other_holder_error(stored, hold, device, knob)
     if owner:
         pid, uid = owner
-        by = f"pid {pid} of user {user(uid)}" if pid else "a process that cannot be seen from here"
+        by = (
+            f"pid {pid} of user {user_name(uid)}"
+            if pid
+            else "a process that cannot be seen from here"
+        )
         raise HeldError(
-            f"{named(device.info.key, knob)} is held by {by}",
+            f"{setting_name(device.info.key, knob)} is held by {by}",
             "it is free when that process ends; its leases are in another state folder",
         )
 
 
-def _find_trusted(device: Device, knob: Knob) -> Collection[int] | None:
+def _find_trusted(device: Device, knob: ControlKind) -> Collection[int] | None:
     """The users who may change it: root, and the owner of its file. None: anybody may."""
-    info = device.knobs.get(knob)
-    if device.info.is_simulated or not isinstance(info, KnobInfo):
+    info = device.controls.get(knob)
+    if device.info.is_simulated or not isinstance(info, ControlInfo):
         return None
     return {0, os.geteuid(), info.owner}
 
 
-def held_error(hold: Hold, device: Device, knob: Knob) -> HeldError:
+def held_error(hold: Hold, device: Device, knob: ControlKind) -> HeldError:
     setting = device.info.uid, knob
     (value,) = (change.value for change in hold.changes if change.setting == setting)
     return HeldError(
-        f"{named(device.info.key, knob)} is held at {valued(knob, value)} by {who(hold.holder)}",
+        f"{setting_name(device.info.key, knob)} is held at {format_value(knob, value)}"
+        f" by {describe_holder(hold.holder)}",
         "it is free when that process ends; `joulewise doctor` shows all leases",
     )
 
 
-def not_restored_error(device: Device, knob: Knob) -> DeviceError:
+def not_restored_error(device: Device, knob: ControlKind) -> DeviceError:
     return DeviceError(
-        f"{named(device.info.key, knob)} could not be restored after its last lease", RESTORE_HINT
+        f"{setting_name(device.info.key, knob)} could not be restored after its last lease",
+        RESTORE_HINT,
     )
 
 
 def _other_holder_error(
-    stored: journal.StoredJournal, hold: Hold, device: Device, knob: Knob
+    stored: journal.StoredJournal, hold: Hold, device: Device, knob: ControlKind
 ) -> DeviceError:
     if not stored.is_live:
         return not_restored_error(device, knob)
     if not is_holder_gone(stored, hold.holder):
         return held_error(hold, device, knob)
     return HeldError(
-        f"{named(device.info.key, knob)} is being restored after {who(hold.holder)}",
+        f"{setting_name(device.info.key, knob)} is being restored"
+        f" after {describe_holder(hold.holder)}",
         "try again in a moment; `joulewise doctor` shows its state",
     )
 

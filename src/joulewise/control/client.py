@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from joulewise.control.permissions import epilog_is_installed, not_a_member, scheduler
+from joulewise.control.permissions import is_epilog_installed, not_a_member_error, scheduler
 from joulewise.control.protocol import ENDED, refusal, release_line
 from joulewise.errors import JoulewiseError, PermissionDeniedError
 from joulewise.process import child
@@ -35,7 +35,7 @@ def connect(environ: Mapping[str, str]) -> Client:
     Raises PermissionDeniedError where a scheduler would kill a guardian together with its job.
     """
     scheduler_name = scheduler(environ)
-    survives_job = scheduler_name is None or epilog_is_installed(environ)
+    survives_job = scheduler_name is None or is_epilog_installed(environ)
     if os.geteuid() == 0 and survives_job:
         return Client.start_guardian(environ)
     service = Client.of_the_service(environ)
@@ -93,7 +93,7 @@ class Client:
     @classmethod
     def start_guardian(cls, environ: Mapping[str, str]) -> Client:
         """Start a guardian that ends when this process does."""
-        endpoint, _ = child.start(_MAIN, environ)
+        endpoint, _ = child.start_process(_MAIN, environ)
         return cls(endpoint, patience_s=_START_DEADLINE_S)
 
     @classmethod
@@ -178,7 +178,7 @@ def _timeval(seconds: float) -> bytes:
 
 def _unreachable_error(path: str, error: OSError) -> JoulewiseError:
     if isinstance(error, PermissionError):
-        return not_a_member(path)
+        return not_a_member_error(path)
     if isinstance(error, BlockingIOError):
         return JoulewiseError(f"the service at {path} is busy", "try again in a moment")
     reason = error.strerror or error

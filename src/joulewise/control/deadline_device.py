@@ -9,7 +9,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
-from joulewise.data import DriverSample, Knob, Process, Quantity, Reading, Unavailable
+from joulewise.data import ControlKind, DriverSample, Process, Quantity, Reading, Unavailable
 from joulewise.devices import Device, Options, discover
 from joulewise.errors import DriverHangsError
 
@@ -24,7 +24,7 @@ _FIX: Final = "run dmesg to see whether its driver hangs"
 T = TypeVar("T")
 
 
-def every_device(environ: Mapping[str, str]) -> dict[str, Device]:
+def open_all_devices(environ: Mapping[str, str]) -> dict[str, Device]:
     """All devices by their uids, also those that the environment hides from programs."""
     unhidden = {name: value for name, value in environ.items() if name not in _HIDING_VARIABLES}
     found = discover(Options(environ=unhidden, deadline_s=_DISCOVERY_S))
@@ -49,7 +49,7 @@ class DeadlineDevice:
         self._writes = _DriverThread(device.info.key, write_deadline_s)
         self.info = device.info
         self.sensors = device.sensors
-        self.knobs = device.knobs
+        self.controls = device.controls
 
     def read(self, quantity: Quantity) -> Reading | Unavailable:
         return self._reads.read_or_unavailable(lambda: self._device.read(quantity))
@@ -62,16 +62,16 @@ class DeadlineDevice:
     def processes(self) -> Sequence[Process] | Unavailable:
         return self._writes.read_or_unavailable(self._device.processes)
 
-    def get(self, knob: Knob) -> float | Unavailable:
+    def get(self, knob: ControlKind) -> float | Unavailable:
         return self._writes.read_or_unavailable(lambda: self._device.get(knob))
 
-    def set(self, knob: Knob, value: float) -> None:
+    def set(self, knob: ControlKind, value: float) -> None:
         self._writes.call_driver(lambda: self._device.set(knob, value))
 
-    def put_back(self, knob: Knob, value: float) -> None:
+    def put_back(self, knob: ControlKind, value: float) -> None:
         self._writes.call_driver(lambda: self._device.put_back(knob, value))
 
-    def reset(self, knob: Knob) -> None:
+    def reset(self, knob: ControlKind) -> None:
         self._writes.call_driver(lambda: self._device.reset(knob))
 
     def close(self) -> None:

@@ -22,21 +22,29 @@ from joulewise.control.claims import Claims
 from joulewise.control.holds import (
     Change,
     DeviceRequest,
-    End,
     Hold,
     HoldStack,
     LeaseHolder,
     RestoreOutcome,
+    RestoreResult,
     is_same,
     round_to_choice,
 )
-from joulewise.control.messages import DeviceNotes, LogLimiter, named, said, user, valued, who
+from joulewise.control.messages import (
+    DeviceNotes,
+    LogLimiter,
+    describe,
+    describe_holder,
+    format_value,
+    setting_name,
+    user_name,
+)
 from joulewise.control.permissions import permission_fix
 from joulewise.control.restore import Leftovers, restore_settings
-from joulewise.data import Knob, KnobInfo, Quantity, Reading, Unavailable
+from joulewise.data import ControlInfo, ControlKind, Quantity, Reading, Unavailable
 from joulewise.devices import Device
 from joulewise.devices.device import check_in_range
-from joulewise.devices.nvidia.throttling import Binding, binding
+from joulewise.devices.nvidia.throttling import Binding, judge_limit
 from joulewise.errors import (
     DeviceError,
     DriverHangsError,
@@ -45,7 +53,7 @@ from joulewise.errors import (
     PermissionDeniedError,
     UsageError,
 )
-from joulewise.process.failpoints import point
+from joulewise.process.failpoints import failpoint
 from joulewise.process.linux import started_ticks
 
 # Chosen: often enough for a mean over a training, rarely enough to cost nothing. Doubled, a run has
@@ -71,13 +79,13 @@ class LimitEffect:
             key: readings for key, readings in self._readings.items() if key[0] in held_ids
         }
         for uid, device in devices.items():
-            top = stacks.top(uid, Knob.POWER_LIMIT)
+            top = stacks.top(uid, ControlKind.POWER_LIMIT)
             if top and device.info.vendor == "nvidia":  # the only vendor with throttle reasons
                 self._readings.setdefault((top[0].id, uid), _LimitReadings()).sample(device)
 
     def describe(self, hold: Hold) -> list[str]:
         """A note on each power limit of a hold that never took effect or cannot be reached."""
-        limits = [change for change in hold.changes if change.knob is Knob.POWER_LIMIT]
+        limits = [change for change in hold.changes if change.knob is ControlKind.POWER_LIMIT]
         pairs = ((self._readings.get((hold.id, change.device)), change) for change in limits)
         return [
             note for readings, change in pairs if readings and (note := readings.describe(change))
@@ -100,10 +108,10 @@ class _LimitReadings:
     def describe(self, change: Change) -> str:
         samples = sum(self._reasons.values())
         mean_w = self._sum_w / samples if samples else None
-        effect = binding(change.value, self._reasons.elements(), mean_w)
+        effect = judge_limit(change.value, self._reasons.elements(), mean_w)
         if effect is None:
             return ""
-        limit = valued(change.knob, change.value)
+        limit = format_value(change.knob, change.value)
         if effect is Binding.NEVER:
             return f"{change.key} never needed more than its limit of {limit}: {effect.value}"
         return f"{change.key} drew {mean_w:.0f} W under a limit of {limit}: {effect.value}"
@@ -122,7 +130,7 @@ _DISK_HINTS: Final = {
 }
 
 # Raises where a holder may not set a control of a device to this value.
-Rule = Callable[[LeaseHolder, Device, Knob, float], None]
+Rule = Callable[[LeaseHolder, Device, ControlKind, float], None]
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ class GrantedLease:
     """A lease that was granted, and the values that the devices report, by their keys."""
 
     hold: Hold
-    enforced: Mapping[str, Mapping[Knob, float]]
+    enforced: Mapping[str, Mapping[ControlKind, float]]
     notes: tuple[str, ...]
 
 
@@ -204,7 +212,7 @@ class Guardian:
         self._owners[hold.id] = owner
         self._set_all(hold)
         hold = self._read_back(hold, notes)
-        self._log_for_user(holder, said(hold.changes))
+        self._log_for_user(holder, describe(hold.changes))
         return GrantedLease(hold, self._enforced(hold.changes, notes), notes.lines())
 
     def release(self, owner: object, hold_id: str) -> list[RestoreOutcome]:
@@ -250,7 +258,7 @@ class Guardian:
             self._journal.catch_up()
         for hold in reversed(self._ownerless_holds()):
             for outcome in self._restore_hold(hold, patience_s=0):
-                if outcome.end is not End.FAILED:  # logged at the first try
+                if outcome.end is not RestoreResult.FAILED:  # logged at the first try
                     self._log_outcome(hold.holder, outcome)
         return not self._ownerless_holds()
 
@@ -270,13 +278,13 @@ class Guardian:
         return is_restored
 
     def _log_for_user(self, holder: LeaseHolder, what: str) -> None:
-        self._log_limiter.log(f"user {user(holder.uid)}", f"{who(holder)}: {what}")
+        self._log_limiter.log(f"user {user_name(holder.uid)}", f"{describe_holder(holder)}: {what}")
 
     def _log_outcome(self, holder: LeaseHolder, outcome: RestoreOutcome) -> None:
         if outcome.is_well:
-            self._log_for_user(holder, said(outcome))
+            self._log_for_user(holder, describe(outcome))
         else:
-            self._log(f"{who(holder)}: {said(outcome)}")
+            self._log(f"{describe_holder(holder)}: {describe(outcome)}")
 
     def _write_journal(self, hold: Hold) -> None:
         try:
@@ -297,7 +305,7 @@ class Guardian:
 
     def _set_all(self, hold: Hold) -> None:
         for index, change in enumerate(hold.changes):
-            point("before-set")
+            failpoint("before-set")
             try:
                 self._devices[change.device].set(change.knob, change.value)
             except JoulewiseError as error:
@@ -308,13 +316,13 @@ class Guardian:
                 raise
 
     def _roll_back(self, hold: Hold, error: JoulewiseError) -> None:
-        self._log(f"{who(hold.holder)}: {error.message}; the other changes are undone")
+        self._log(f"{describe_holder(hold.holder)}: {error.message}; the other changes are undone")
         self._rewrite(hold)
         outcomes = self.release(self._owners[hold.id], hold.id)
-        failed = [outcome for outcome in outcomes if outcome.end is End.FAILED]
+        failed = [outcome for outcome in outcomes if outcome.end is RestoreResult.FAILED]
         if failed:
             raise DeviceError(
-                f"{error.message}; {'; '.join(map(said, failed))}", claims.RESTORE_HINT
+                f"{error.message}; {'; '.join(map(describe, failed))}", claims.RESTORE_HINT
             )
 
     def _read_back(self, hold: Hold, notes: DeviceNotes) -> Hold:
@@ -330,7 +338,7 @@ class Guardian:
             if not is_same(requested.value, actual.value)
         ]
         for requested, actual in rounded:
-            value = valued(requested.knob, actual.value)
+            value = format_value(requested.knob, actual.value)
             note = f"set to {value}, rounded from {requested.value:g}"
             notes.add(requested.key, requested.knob, note)
         if rounded:
@@ -374,7 +382,9 @@ class Guardian:
             info = _settable(device, knob)
             value = round_to_choice(info, requested)
             if value != requested:
-                nearest = f"set to {valued(knob, value)}, the nearest supported to {requested:g}"
+                nearest = (
+                    f"set to {format_value(knob, value)}, the nearest supported to {requested:g}"
+                )
                 notes.add(device.info.key, knob, nearest)
             check_in_range(device.info.key, info, value)
             self._check_free(owner, device, knob)  # first: whoever uses a device may also hold it
@@ -392,7 +402,7 @@ class Guardian:
         known = ", ".join(device.info.key for device in self._devices.values())
         raise UsageError(f"there is no device {name!r}", f"this machine has {known or 'none'}")
 
-    def _check_free(self, owner: object, device: Device, knob: Knob) -> None:
+    def _check_free(self, owner: object, device: Device, knob: ControlKind) -> None:
         top = self._stacks.top(device.info.uid, knob)
         if top and top[0].id not in self._owners:
             raise claims.not_restored_error(device, knob)
@@ -401,13 +411,13 @@ class Guardian:
         own = self._journal.path if self._journal else None
         claims.claim(self.state, own, self._claims, device, knob)
 
-    def _current_value(self, device: Device, info: KnobInfo) -> float | None:
+    def _current_value(self, device: Device, info: ControlInfo) -> float | None:
         current = device.get(info.knob)
         if not isinstance(current, Unavailable):
             return current
         if info.readable:
             raise DeviceError(
-                f"{named(device.info.key, info.knob)} cannot be read: {current.reason}",
+                f"{setting_name(device.info.key, info.knob)} cannot be read: {current.reason}",
                 current.fix or "try again later: an unknown value could not be restored",
             )
         top = self._stacks.top(device.info.uid, info.knob)
@@ -415,15 +425,18 @@ class Guardian:
 
     def _enforced(
         self, changes: Iterable[Change], notes: DeviceNotes
-    ) -> dict[str, dict[Knob, float]]:
-        enforced: dict[str, dict[Knob, float]] = {}
+    ) -> dict[str, dict[ControlKind, float]]:
+        enforced: dict[str, dict[ControlKind, float]] = {}
         for change in changes:
             value = change.value
-            if change.knob is Knob.POWER_LIMIT:
+            if change.knob is ControlKind.POWER_LIMIT:
                 reading = self._devices[change.device].read(Quantity.ENFORCED_LIMIT)
                 value = reading.value if isinstance(reading, Reading) else value
                 if not is_same(value, change.value):
-                    actual, wanted = valued(change.knob, value), valued(change.knob, change.value)
+                    actual, wanted = (
+                        format_value(change.knob, value),
+                        format_value(change.knob, change.value),
+                    )
                     note = f"is {actual}, not {wanted}: another limit is lower"
                     notes.add(change.key, change.knob, note)
             enforced.setdefault(change.key, {})[change.knob] = value
@@ -436,17 +449,17 @@ def _check_no_duplicates(changes: Sequence[Change]) -> None:
         raise UsageError("a device is named twice", "name each of them once")
 
 
-def _settable(device: Device, knob: Knob) -> KnobInfo:
+def _settable(device: Device, knob: ControlKind) -> ControlInfo:
     """The control's range; raises where it does not exist or may not be changed."""
-    info = device.knobs.get(knob, Unavailable(f"{device.info.key} has none"))
+    info = device.controls.get(knob, Unavailable(f"{device.info.key} has none"))
     if isinstance(info, Unavailable):
         raise NotSupportedError(
-            f"{named(device.info.key, knob)} cannot be changed: {info.reason}",
+            f"{setting_name(device.info.key, knob)} cannot be changed: {info.reason}",
             info.fix or "run `joulewise doctor` to see what can be changed",
         )
     if isinstance(info.writable, Unavailable):
         raise PermissionDeniedError(
-            f"{named(device.info.key, knob)} cannot be changed: {info.writable.reason}",
+            f"{setting_name(device.info.key, knob)} cannot be changed: {info.writable.reason}",
             permission_fix(info.writable.fix, is_simulated=device.info.is_simulated),
         )
     return info

@@ -12,7 +12,7 @@ import socket
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from joulewise.control.deadline_device import every_device
+from joulewise.control.deadline_device import open_all_devices
 from joulewise.control.guardian import Guardian
 from joulewise.control.messages import open_log
 from joulewise.control.permissions import refuse_other_users
@@ -52,7 +52,7 @@ def main(descriptor: int) -> NoReturn:
 def _guard(holder: socket.socket) -> None:
     state = state_folder(os.environ)
     log = open_log(state, "guardian")
-    devices = every_device(os.environ)
+    devices = open_all_devices(os.environ)
     outcomes = [one.outcome for one in recover(state, lambda: devices, log).undone]
     await_restored(state, _OTHERS_S)  # settings that another guardian is restoring become free
     guardian = Guardian(state, devices.values(), log, overridable_rules=[refuse_other_users])

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-from joulewise.data import Knob, KnobInfo
+from joulewise.data import ControlInfo, ControlKind
 
 # In the control's unit (W or MHz). Chosen: drivers round to steps of up to an eighth of a watt, and
 # the steps of clocks are above 1 MHz. Doubled, a change of 1 W by somebody else goes unnoticed.
@@ -36,12 +36,12 @@ class Change:
 
     device: str
     key: str
-    knob: Knob
+    knob: ControlKind
     before: float | None
     value: float
 
     @property
-    def setting(self) -> tuple[str, Knob]:
+    def setting(self) -> tuple[str, ControlKind]:
         return self.device, self.knob
 
 
@@ -55,7 +55,7 @@ class Hold:
 
     def after(self, outcomes: Iterable[RestoreOutcome]) -> Hold:
         """This hold with only the changes that could not be undone."""
-        failed = {(each.key, each.knob) for each in outcomes if each.end is End.FAILED}
+        failed = {(each.key, each.knob) for each in outcomes if each.end is RestoreResult.FAILED}
         left = tuple(each for each in self.changes if (each.key, each.knob) in failed)
         return replace(self, changes=left)
 
@@ -72,7 +72,7 @@ class Hold:
             Change(
                 str(each["device"]),
                 str(each["key"]),
-                Knob(each["knob"]),
+                ControlKind(each["knob"]),
                 None if each["before"] is None else _parse_finite(each["before"]),
                 _parse_finite(each["value"]),
             )
@@ -94,7 +94,7 @@ class HoldStack:
         """Add a hold on top; one with the same id is replaced where it is."""
         self._holds[hold.id] = hold
 
-    def top(self, device: str, knob: Knob) -> tuple[Hold, Change] | None:
+    def top(self, device: str, knob: ControlKind) -> tuple[Hold, Change] | None:
         """The hold that changed this setting last, and its change; None where there is none."""
         stack = self._changes_of(device, knob)
         return stack[-1] if stack else None
@@ -125,7 +125,7 @@ class HoldStack:
     def remove(self, hold: Hold) -> None:
         self._holds.pop(hold.id, None)
 
-    def _changes_of(self, device: str, knob: Knob) -> list[tuple[Hold, Change]]:
+    def _changes_of(self, device: str, knob: ControlKind) -> list[tuple[Hold, Change]]:
         return [
             (hold, change)
             for hold in self._holds.values()
@@ -134,7 +134,7 @@ class HoldStack:
         ]
 
 
-class End(str, Enum):
+class RestoreResult(str, Enum):
     """How restoring a setting ended."""
 
     RESTORED = "restored"
@@ -151,22 +151,28 @@ class RestoreOutcome:
     """
 
     key: str
-    knob: Knob
-    end: End
+    knob: ControlKind
+    end: RestoreResult
     value: float | None
     found: float | None
     reason: str = ""
 
     @property
     def is_well(self) -> bool:
-        return self.end in {End.RESTORED, End.ALREADY}
+        return self.end in {RestoreResult.RESTORED, RestoreResult.ALREADY}
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, payload: Mapping[str, Any]) -> RestoreOutcome:
-        return cls(**{**payload, "knob": Knob(payload["knob"]), "end": End(payload["end"])})
+        return cls(
+            **{
+                **payload,
+                "knob": ControlKind(payload["knob"]),
+                "end": RestoreResult(payload["end"]),
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -174,10 +180,10 @@ class DeviceRequest:
     """The settings that a holder requests for one device, named by its uid or key (``gpu0``)."""
 
     device: str
-    settings: Mapping[Knob, float]
+    settings: Mapping[ControlKind, float]
 
 
-def round_to_choice(info: KnobInfo, value: float) -> float:
+def round_to_choice(info: ControlInfo, value: float) -> float:
     """The nearest value that the control accepts; of two as near, the lower."""
     if info.choices is None or not info.minimum <= value <= info.maximum:
         return value  # the range is checked by the device

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from joulewise.control.holds import Hold
-from joulewise.process.failpoints import point
+from joulewise.process.failpoints import failpoint
 from joulewise.process.linux import boot_id, pid_namespace, started_ticks
-from joulewise.process.state_dir import ENDING, FOLDER, LOCK, is_live, lock_of, made
+from joulewise.process.state_dir import ENDING, FOLDER, LOCK, is_live, lock_of, make_state_folder
 
 _DAMAGED_ENDING: Final = ".damaged"
 _FORMAT_VERSION: Final = 1  # in each journal's header; other versions are left to their joulewise
@@ -51,7 +51,7 @@ class Journal:
         self.renew()
         self._append(_line(begin=hold.as_json()))
         self._holds[hold.id] = hold
-        point("after-journal")
+        failpoint("after-journal")
 
     def update(self, hold: Hold) -> None:
         """Write the new state of a hold. On a full disk it is written as soon as it can be.
@@ -105,7 +105,7 @@ class Journal:
 
     def _create(self) -> None:
         """Create a file with everything that is held, locked before anybody can see it."""
-        folder = made(made(self._state) / FOLDER)
+        folder = make_state_folder(make_state_folder(self._state) / FOLDER)
         path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{ENDING}"
         header = _header()
         data = header + b"".join(_line(begin=hold.as_json()) for hold in self._holds.values())

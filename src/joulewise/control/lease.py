@@ -12,17 +12,17 @@ from types import TracebackType
 from typing import Any, Final
 
 from joulewise.control.client import Client, GuardianGoneError, connect
-from joulewise.control.holds import DeviceRequest, End, RestoreOutcome
-from joulewise.control.messages import said
+from joulewise.control.holds import DeviceRequest, RestoreOutcome, RestoreResult
+from joulewise.control.messages import describe
 from joulewise.control.protocol import lease_line, release_line
-from joulewise.data import Knob
+from joulewise.data import ControlKind
 from joulewise.devices import Device
 from joulewise.errors import DeviceError, JoulewiseError, UsageError
 
 DeviceName = Device | str | int
 
 
-def check_settings(given: Mapping[Knob, object]) -> dict[Knob, float]:
+def check_settings(given: Mapping[ControlKind, object]) -> dict[ControlKind, float]:
     """The settings that are given, as numbers; UsageError where there is none."""
     settings = {
         knob: _check_number(knob, value) for knob, value in given.items() if value is not None
@@ -41,7 +41,7 @@ def check_devices(given: DeviceName | Iterable[DeviceName]) -> list[Device | str
     return devices
 
 
-def _check_number(knob: Knob, value: object) -> float:
+def _check_number(knob: ControlKind, value: object) -> float:
     if not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value):
         return float(value)
     unit = "watts" if knob.unit == "W" else knob.unit
@@ -78,10 +78,10 @@ def lease(
     ``force`` changes settings also while others use the device.
     """
     given = {
-        Knob.POWER_LIMIT: power_limit_w,
-        Knob.POWER_LIMIT_SHORT: power_limit_short_w,
-        Knob.SM_CLOCK: sm_clock_mhz,
-        Knob.MEMORY_CLOCK: mem_clock_mhz,
+        ControlKind.POWER_LIMIT: power_limit_w,
+        ControlKind.POWER_LIMIT_SHORT: power_limit_short_w,
+        ControlKind.SM_CLOCK: sm_clock_mhz,
+        ControlKind.MEMORY_CLOCK: mem_clock_mhz,
     }
     settings, named = check_settings(given), check_devices(devices)
     names = [each if isinstance(each, str) else each.info.uid for each in named]
@@ -103,8 +103,12 @@ class Lease:
         self._connection = connection
         self._guardian_number = connection.guardian_number
         self._hold: str | None = answer["hold"]
-        self.before: Mapping[str, Mapping[Knob, float | None]] = _values_by_knob(answer["before"])
-        self.enforced: Mapping[str, Mapping[Knob, float]] = _values_by_knob(answer["enforced"])
+        self.before: Mapping[str, Mapping[ControlKind, float | None]] = _values_by_knob(
+            answer["before"]
+        )
+        self.enforced: Mapping[str, Mapping[ControlKind, float]] = _values_by_knob(
+            answer["enforced"]
+        )
         self.by_service = connection.is_service
         self.notes: tuple[str, ...] = tuple(answer["notes"])
 
@@ -125,9 +129,9 @@ class Lease:
         self.notes += notes
         if self._connection.guardian_number != self._guardian_number:
             self.notes += (self._connection.ended,)
-        failed = [outcome for outcome in outcomes if outcome.end is End.FAILED]
+        failed = [outcome for outcome in outcomes if outcome.end is RestoreResult.FAILED]
         if failed:
-            raise DeviceError("; ".join(map(said, failed)), _RESTORE_HINT)
+            raise DeviceError("; ".join(map(describe, failed)), _RESTORE_HINT)
         return outcomes
 
     def __enter__(self) -> Lease:  # noqa: PYI034  # Self came with Python 3.11
@@ -237,9 +241,10 @@ class _GuardianConnection:
             self._client = None
 
 
-def _values_by_knob(told: Mapping[str, Any]) -> dict[str, dict[Knob, Any]]:
+def _values_by_knob(told: Mapping[str, Any]) -> dict[str, dict[ControlKind, Any]]:
     return {
-        key: {Knob(knob): value for knob, value in values.items()} for key, values in told.items()
+        key: {ControlKind(knob): value for knob, value in values.items()}
+        for key, values in told.items()
     }
 
 

@@ -11,53 +11,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from joulewise.control.holds import Change, End, LeaseHolder, RestoreOutcome, is_same
-from joulewise.data import Knob, listed_keys
-from joulewise.process.state_dir import made
+from joulewise.control.holds import Change, LeaseHolder, RestoreOutcome, RestoreResult, is_same
+from joulewise.data import ControlKind, listed_keys
+from joulewise.process.state_dir import make_state_folder
 
 
-def who(holder: LeaseHolder) -> str:
+def describe_holder(holder: LeaseHolder) -> str:
     """As in "pid 4711 (python, user anna) since 2026-03-01 14:03:00"."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since_s))
     return f"{describe_process(holder)} since {since}"
 
 
 def describe_process(holder: LeaseHolder) -> str:
-    return f"pid {holder.pid} ({holder.program}, user {user(holder.uid)})"
+    return f"pid {holder.pid} ({holder.program}, user {user_name(holder.uid)})"
 
 
-def user(uid: int) -> str:
+def user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
 
 
-def named(key: str, knob: Knob) -> str:
+def setting_name(key: str, knob: ControlKind) -> str:
     """As in "gpu0's power limit"."""
     return f"{key}'s {knob.label}"
 
 
-def valued(knob: Knob, value: float) -> str:
+def format_value(knob: ControlKind, value: float) -> str:
     """As in "250 W": to a milliwatt, which is as fine as drivers are."""
     return f"{round(value, 3):.10g} {knob.unit}"
 
 
-def describe_for_run(knob: Knob, before: float | None, value: float) -> str:
+def describe_for_run(knob: ControlKind, before: float | None, value: float) -> str:
     """As in "power limit 300 -> 150 W"."""
     if before is None:
-        return f"{knob.label} locked at {valued(knob, value)}"
+        return f"{knob.label} locked at {format_value(knob, value)}"
     if is_same(before, value):
-        return f"{knob.label} stays at {valued(knob, value)}"
-    return f"{knob.label} {round(before, 3):.10g} -> {valued(knob, value)}"
+        return f"{knob.label} stays at {format_value(knob, value)}"
+    return f"{knob.label} {round(before, 3):.10g} -> {format_value(knob, value)}"
 
 
-def said(what: RestoreOutcome | Sequence[Change]) -> str:
+def describe(what: RestoreOutcome | Sequence[Change]) -> str:
     """As in "gpu0's power limit back to 300 W", or for changes "… from 300 W to 150 W"."""
     if isinstance(what, RestoreOutcome):
         return _describe_outcome(what)
     return ", ".join(
-        f"{named(one.key, one.knob)} from {_value_before(one)} to {valued(one.knob, one.value)}"
+        f"{setting_name(one.key, one.knob)} from {_value_before(one)}"
+        f" to {format_value(one.knob, one.value)}"
         for one in what
     )
 
@@ -68,7 +69,7 @@ class DeviceNotes:
     def __init__(self) -> None:
         self._keys_by_note: dict[str, list[str]] = {}
 
-    def add(self, key: str, knob: Knob, note: str) -> None:
+    def add(self, key: str, knob: ControlKind, note: str) -> None:
         self._keys_by_note.setdefault(f"{knob.label} {note}", []).append(key)
 
     def lines(self) -> tuple[str, ...]:
@@ -76,22 +77,26 @@ class DeviceNotes:
 
 
 def _describe_outcome(outcome: RestoreOutcome) -> str:
-    name = named(outcome.key, outcome.knob)
-    back = "unlocked" if outcome.value is None else f"back to {valued(outcome.knob, outcome.value)}"
-    if outcome.end is End.RESTORED:
+    name = setting_name(outcome.key, outcome.knob)
+    back = (
+        "unlocked"
+        if outcome.value is None
+        else f"back to {format_value(outcome.knob, outcome.value)}"
+    )
+    if outcome.end is RestoreResult.RESTORED:
         return f"{name} {back}"
-    if outcome.end is End.FAILED:
+    if outcome.end is RestoreResult.FAILED:
         return (
             f"{name} could not be {'' if outcome.value is None else 'put '}{back}: {outcome.reason}"
         )
-    at = "" if outcome.found is None else valued(outcome.knob, outcome.found)
-    if outcome.end is End.ALREADY:
+    at = "" if outcome.found is None else format_value(outcome.knob, outcome.found)
+    if outcome.end is RestoreResult.ALREADY:
         return f"{name} is at {at} already, as it was before"
     return f"{name} is at {at}, which joulewise did not set, and is left as it is"
 
 
 def _value_before(change: Change) -> str:
-    return "unlocked" if change.before is None else valued(change.knob, change.before)
+    return "unlocked" if change.before is None else format_value(change.knob, change.before)
 
 
 LOG: Final = "control.log"
@@ -108,7 +113,7 @@ def open_log(state: Path, name: str, file: str = LOG) -> Callable[[str], None]:
     """A function that appends a line with its time; on a full disk the line is lost."""
     path = state / file
     with suppress(OSError):
-        made(state)  # once: a simulation that ends removes it for good
+        make_state_folder(state)  # once: a simulation that ends removes it for good
 
     def log(text: str) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.control.holds import LeaseHolder
-from joulewise.control.messages import user
-from joulewise.data import Knob, Unavailable
+from joulewise.control.messages import user_name
+from joulewise.data import ControlKind, Unavailable
 from joulewise.devices import Device
-from joulewise.devices.device import by_root_or_the_service
+from joulewise.devices.device import permission_hint
 from joulewise.errors import HeldError, PermissionDeniedError
-from joulewise.process.linux import FIRST_NAMESPACE, parent, pid_namespace
+from joulewise.process.linux import FIRST_NAMESPACE, parent_pid, pid_namespace
 from joulewise.process.state_dir import is_safe, state_folder
 
 
@@ -29,10 +29,10 @@ def permission_fix(fix: str, *, is_simulated: bool = False) -> str:
     """
     if os.geteuid() == 0 or is_simulated:
         return fix
-    return by_root_or_the_service()
+    return permission_hint()
 
 
-def not_a_member(path: str) -> PermissionDeniedError:
+def not_a_member_error(path: str) -> PermissionDeniedError:
     """The error where the service's socket belongs to a group that the user is not in."""
     try:
         group = _group_name(Path(path).stat().st_gid)
@@ -40,7 +40,7 @@ def not_a_member(path: str) -> PermissionDeniedError:
         group = "GROUP"
     return PermissionDeniedError(
         f"the service at {path} changes settings for group {group}, and you are not in it",
-        f"run `sudo usermod -aG {group} {user(os.geteuid())}`, then log in again",
+        f"run `sudo usermod -aG {group} {user_name(os.geteuid())}`, then log in again",
     )
 
 
@@ -94,7 +94,7 @@ def scheduler(environ: Mapping[str, str], proc: Path = _PROC) -> str | None:
     return _scheduler_of_cgroup(proc) or _scheduler_of_container(proc)
 
 
-def epilog_is_installed(environ: Mapping[str, str]) -> bool:
+def is_epilog_installed(environ: Mapping[str, str]) -> bool:
     """Whether ``joulewise restore --epilog`` has run on this machine, as it does after each job."""
     folder = state_folder(environ)
     return is_safe(folder) and (folder / EPILOG).exists()
@@ -134,7 +134,7 @@ def _scheduler_of_container(proc: Path) -> str | None:
     except (OSError, ValueError):
         return None
     while pid > 1:
-        pid = parent(pid, proc)
+        pid = parent_pid(pid, proc)
     return (
         f"the container's process 1 ({first})" if pid == 1 and first not in _INIT_PROGRAMS else None
     )
@@ -144,21 +144,21 @@ _CUDA: Final = "/dev/nvidia-uvm"  # open in programs that compute, not in those 
 
 
 def refuse_other_users(
-    holder: LeaseHolder, device: Device, knob: Knob, _value: float, proc: Path = _PROC
+    holder: LeaseHolder, device: Device, knob: ControlKind, _value: float, proc: Path = _PROC
 ) -> None:
     """Raise HeldError while other users use the device; the holder's environment is trusted."""
     _refuse_users(holder, device, knob, _read_environ(holder.pid, proc), proc)
 
 
 def refuse_other_owners(
-    holder: LeaseHolder, device: Device, knob: Knob, _value: float, proc: Path = _PROC
+    holder: LeaseHolder, device: Device, knob: ControlKind, _value: float, proc: Path = _PROC
 ) -> None:
     """The same by what the kernel and the driver report, without trusting the holder."""
     _refuse_users(holder, device, knob, {}, proc)
 
 
 def _refuse_users(
-    holder: LeaseHolder, device: Device, knob: Knob, environ: Mapping[str, str], proc: Path
+    holder: LeaseHolder, device: Device, knob: ControlKind, environ: Mapping[str, str], proc: Path
 ) -> None:
     ours = _own_uids(holder, environ)
     who = _describe_other_instances(device, environ) or _describe_other_users(device, ours, proc)
@@ -183,7 +183,7 @@ def _describe_other_users(device: Device, ours: set[int], proc: Path) -> str:
         if uid is None and _is_running(process.pid):  # hidden by the mount option hidepid
             return f"is used by pid {process.pid} of another user"
         if uid is not None and uid not in ours:
-            return f"is used by pid {process.pid} of user {user(uid)}"
+            return f"is used by pid {process.pid} of user {user_name(uid)}"
     return ""
 
 

@@ -27,7 +27,7 @@ from typing import Any, Final
 from joulewise import errors
 from joulewise.control.guardian import GrantedLease
 from joulewise.control.holds import Change, DeviceRequest, RestoreOutcome
-from joulewise.data import Knob
+from joulewise.data import ControlKind
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.process.json_lines import encode_message as line
 
@@ -136,9 +136,9 @@ def _parse_device(device: Any) -> DeviceRequest:
     return DeviceRequest(_parse_name(device.get("device")), values)
 
 
-def _parse_knob(name: str) -> Knob:
+def _parse_knob(name: str) -> ControlKind:
     try:
-        return Knob(name)
+        return ControlKind(name)
     except ValueError:
         raise _malformed(f"there is no setting {name[:_MAX_NAME_CHARS]!r}") from None
 

@@ -16,14 +16,21 @@ from typing import Final
 
 from joulewise.control import journal
 from joulewise.control.claims import Claims, lock_folder
-from joulewise.control.holds import Change, End, Hold, LeaseHolder, RestoreOutcome, is_same
-from joulewise.control.messages import said, valued
-from joulewise.data import KnobInfo, Unavailable
+from joulewise.control.holds import (
+    Change,
+    Hold,
+    LeaseHolder,
+    RestoreOutcome,
+    RestoreResult,
+    is_same,
+)
+from joulewise.control.messages import describe, format_value
+from joulewise.data import ControlInfo, Unavailable
 from joulewise.devices import Device
 from joulewise.errors import JoulewiseError
-from joulewise.process.failpoints import point
+from joulewise.process.failpoints import failpoint
 from joulewise.process.linux import is_alive, pid_namespace
-from joulewise.process.state_dir import has_leftover
+from joulewise.process.state_dir import has_leftovers
 
 # Chosen: between two tries the pause doubles, from the time of a busy driver call to one that does
 # not load a machine on which a device stays away.
@@ -48,10 +55,10 @@ def restore_settings(
     deadline_s, pause_s = now_s() + patience_s, _MIN_PAUSE_S
     while True:
         for index, stack in enumerate(waiting):
-            if index not in outcomes or outcomes[index].end is End.FAILED:
+            if index not in outcomes or outcomes[index].end is RestoreResult.FAILED:
                 outcomes[index] = _restore_stack_safely(stack, devices.get(stack[0].device))
         can_retry = any(
-            outcomes[index].end is End.FAILED and stack[0].device in devices
+            outcomes[index].end is RestoreResult.FAILED and stack[0].device in devices
             for index, stack in enumerate(waiting)
         )
         if not can_retry or now_s() + pause_s > deadline_s:
@@ -75,7 +82,7 @@ def _restore_stack_safely(stack: Sequence[Change], device: Device | None) -> Res
     except Exception as error:  # noqa: BLE001  # the other settings must still be restored
         reason = f"{type(error).__name__}: {error}"
         return RestoreOutcome(
-            stack[0].key, stack[0].knob, End.FAILED, stack[0].before, None, reason
+            stack[0].key, stack[0].knob, RestoreResult.FAILED, stack[0].before, None, reason
         )
 
 
@@ -83,19 +90,23 @@ def _restore_stack(stack: Sequence[Change], device: Device | None) -> RestoreOut
     first = stack[0]
     ended = partial(RestoreOutcome, first.key, first.knob)
     if device is None:
-        return ended(End.FAILED, first.before, None, "the device is not there")
+        return ended(RestoreResult.FAILED, first.before, None, "the device is not there")
     if first.before is None or _is_unreadable(device, first):
         reason = _set_back(device, first, first.before)
-        return ended(End.FAILED if reason else End.RESTORED, first.before, None, reason)
+        return ended(
+            RestoreResult.FAILED if reason else RestoreResult.RESTORED, first.before, None, reason
+        )
     current = device.get(first.knob)
     if isinstance(current, Unavailable):
-        return ended(End.FAILED, first.before, None, current.reason)
+        return ended(RestoreResult.FAILED, first.before, None, current.reason)
     target = _value_below(stack, current)
     if target is None or target == current:
-        end = End.ALREADY if is_same(current, first.before) else End.FOREIGN
+        end = RestoreResult.ALREADY if is_same(current, first.before) else RestoreResult.FOREIGN
         return ended(end, first.before, current)
     reason = _set_back(device, first, target) or _check_restored(device, first, target)
-    return ended(End.FAILED if reason else End.RESTORED, target, current, reason)
+    return ended(
+        RestoreResult.FAILED if reason else RestoreResult.RESTORED, target, current, reason
+    )
 
 
 def _value_below(stack: Sequence[Change], current: float) -> float | None:
@@ -112,7 +123,7 @@ def _value_below(stack: Sequence[Change], current: float) -> float | None:
 
 def _set_back(device: Device, change: Change, value: float | None) -> str:
     """Set or reset a setting; the error's message, empty on success."""
-    point("in-restore")
+    failpoint("in-restore")
     try:
         if value is None:
             device.reset(change.knob)
@@ -127,13 +138,13 @@ def _check_restored(device: Device, change: Change, value: float) -> str:
     current = device.get(change.knob)
     if isinstance(current, Unavailable):
         return current.reason
-    return "" if is_same(current, value) else f"it stays at {valued(change.knob, current)}"
+    return "" if is_same(current, value) else f"it stays at {format_value(change.knob, current)}"
 
 
 def _is_unreadable(device: Device, change: Change) -> bool:
     """Whether the device never reports this setting, as for locked clocks."""
-    info = device.knobs.get(change.knob)
-    return isinstance(info, KnobInfo) and not info.readable
+    info = device.controls.get(change.knob)
+    return isinstance(info, ControlInfo) and not info.readable
 
 
 # Chosen: a command waits this long for a device that refuses; a guardian looks this often for what
@@ -143,7 +154,7 @@ _CHECK_PERIOD_S: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Undone:
+class RestoredSetting:
     """A restored setting, and who had set it to which value; ``lives``: that process runs on."""
 
     outcome: RestoreOutcome
@@ -153,7 +164,7 @@ class Undone:
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveryReport:
     """The result of a recovery; ``rebooted`` counts journals that a reboot had undone.
 
     ``unread`` are journals that could not be read in full: their settings may still be changed.
@@ -161,15 +172,15 @@ class Recovered:
     ``unremoved`` are messages on journals that were restored and could not be deleted.
     """
 
-    undone: tuple[Undone, ...] = ()
+    undone: tuple[RestoredSetting, ...] = ()
     rebooted: int = 0
     unread: tuple[Path, ...] = ()
     unclaimed: tuple[Path, ...] = ()
     unremoved: tuple[str, ...] = ()
 
     @property
-    def failed(self) -> tuple[Undone, ...]:
-        return tuple(one for one in self.undone if one.outcome.end is End.FAILED)
+    def failed(self) -> tuple[RestoredSetting, ...]:
+        return tuple(one for one in self.undone if one.outcome.end is RestoreResult.FAILED)
 
 
 def recover(
@@ -178,12 +189,12 @@ def recover(
     log: Callable[[str], None],
     *,
     patience_s: float = _RECOVERY_S,
-) -> Recovered:
+) -> RecoveryReport:
     """Restore every leftover in ``state``; ``devices`` is called only where there is one.
 
     That takes nothing but the right to change settings: no file has to be written.
     """
-    report = Recovered()
+    report = RecoveryReport()
     open_devices = cache(devices)
     journal.remove_stale_locks(state)
     for leftover in journal.read_journals(state):
@@ -212,7 +223,7 @@ class Leftovers:
         if self._now_s() < self._next_s:
             return False
         self._next_s = self._now_s() + _CHECK_PERIOD_S
-        return has_leftover(self._state)
+        return has_leftovers(self._state)
 
     def undo(self, devices: Mapping[str, Device]) -> None:
         """Restore without waiting: what fails is tried again at the next call."""
@@ -229,8 +240,8 @@ def _recover_journal(
     devices: Callable[[], Mapping[str, Device]],
     log: Callable[[str], None],
     patience_s: float,
-    report: Recovered,
-) -> Recovered:
+    report: RecoveryReport,
+) -> RecoveryReport:
     stored = claimed.content
     left: list[Hold] = []
     if stored.is_damaged or stored.is_of_another_version:
@@ -248,7 +259,7 @@ def _recover_journal(
         outcomes = _restore_unclaimed(changes, devices(), patience_s)
         undone = [_with_last_holder(stored, outcome) for outcome in outcomes]
         for became in undone:
-            log(f"left by pid {became.holder.pid}: {said(became.outcome)}")
+            log(f"left by pid {became.holder.pid}: {describe(became.outcome)}")
         left = [rest for hold in stored.holds if (rest := hold.after(outcomes)).changes]
         report = replace(report, undone=(*report.undone, *undone))
     try:
@@ -275,7 +286,12 @@ def _restore_unclaimed(
         owners = {}
     held = {
         change.setting: RestoreOutcome(
-            change.key, change.knob, End.FAILED, change.before, None, f"pid {owner[0]} holds it"
+            change.key,
+            change.knob,
+            RestoreResult.FAILED,
+            change.before,
+            None,
+            f"pid {owner[0]} holds it",
         )
         for change, owner in reversed(owners.items())  # the first change of each setting remains
         if owner and owner[1] in trusted
@@ -287,7 +303,7 @@ def _restore_unclaimed(
         claims.keep(())
 
 
-def _with_last_holder(stored: journal.StoredJournal, outcome: RestoreOutcome) -> Undone:
+def _with_last_holder(stored: journal.StoredJournal, outcome: RestoreOutcome) -> RestoredSetting:
     """The outcome with the process that changed the setting last."""
     holder, value = next(
         (hold.holder, change.value)
@@ -296,4 +312,4 @@ def _with_last_holder(stored: journal.StoredJournal, outcome: RestoreOutcome) ->
         if (change.key, change.knob) == (outcome.key, outcome.knob)
     )
     lives = stored.namespace == pid_namespace() and is_alive(holder.pid, holder.ticks)
-    return Undone(outcome, holder, value, lives)
+    return RestoredSetting(outcome, holder, value, lives)

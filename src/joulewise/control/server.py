@@ -15,7 +15,7 @@ from typing import Final
 
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import LeaseHolder
-from joulewise.control.messages import LogLimiter, describe_process, user
+from joulewise.control.messages import LogLimiter, describe_process, user_name
 from joulewise.control.protocol import (
     MAX_MESSAGE_B,
     Release,
@@ -242,7 +242,7 @@ class GuardianServer:
             self._log_unexpected(source, error)
 
     def _log_refusal(self, holder: LeaseHolder, action: str) -> None:
-        self._refusals.log(f"user {user(holder.uid)}", f"{describe_process(holder)}: {action}")
+        self._refusals.log(f"user {user_name(holder.uid)}", f"{describe_process(holder)}: {action}")
 
     def _log_unexpected(self, source: str, error: Exception) -> None:
         """Log a bug under a name of its own, so that refusals cannot hide it."""

@@ -16,7 +16,7 @@ from joulewise.process.linux import is_gone, pid_namespace
 _POLL_S: Final = 0.05
 
 
-class Keeper(str, Enum):
+class Restorer(str, Enum):
     """What restores a changed setting: its holder, the guardian, nothing yet, or a reboot did."""
 
     HOLDER = "held"
@@ -26,18 +26,18 @@ class Keeper(str, Enum):
 
 
 @dataclass(frozen=True)
-class Standing:
+class HeldSetting:
     """A changed setting that is not known to be restored."""
 
     change: Change
     holder: LeaseHolder
-    keeper: Keeper
+    keeper: Restorer
 
 
-def standing(state: Path) -> list[Standing]:
+def list_held_settings(state: Path) -> list[HeldSetting]:
     """Every changed setting in the journals of a state folder."""
     return [
-        Standing(change, hold.holder, _find_keeper(stored, hold.holder))
+        HeldSetting(change, hold.holder, _find_keeper(stored, hold.holder))
         for stored in journal.read_journals(state)
         for hold in stored.holds
         for change in hold.changes
@@ -53,7 +53,7 @@ def await_restored(
 ) -> bool:
     """Wait until guardians have restored the settings of dead holders; False on timeout."""
     deadline_s = now_s() + patience_s
-    while any(each.keeper is Keeper.GUARDIAN for each in standing(state)):
+    while any(each.keeper is Restorer.GUARDIAN for each in list_held_settings(state)):
         if now_s() >= deadline_s:
             return False
         sleep(_POLL_S)
@@ -66,7 +66,7 @@ def is_holder_gone(stored: journal.StoredJournal, holder: LeaseHolder) -> bool:
     return bool(is_known) and is_gone(holder.pid, holder.ticks)
 
 
-def _find_keeper(stored: journal.StoredJournal, holder: LeaseHolder) -> Keeper:
+def _find_keeper(stored: journal.StoredJournal, holder: LeaseHolder) -> Restorer:
     if stored.is_live:
-        return Keeper.GUARDIAN if is_holder_gone(stored, holder) else Keeper.HOLDER
-    return Keeper.NOBODY if stored.is_of_this_boot else Keeper.REBOOT
+        return Restorer.GUARDIAN if is_holder_gone(stored, holder) else Restorer.HOLDER
+    return Restorer.NOBODY if stored.is_of_this_boot else Restorer.REBOOT

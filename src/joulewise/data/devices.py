@@ -58,7 +58,7 @@ class Quantity(str, Enum):
     LOAD = "load_pct"
 
 
-class Knob(str, Enum):
+class ControlKind(str, Enum):
     """A control of a device, with its unit in the name (the names in a sweep's settings)."""
 
     POWER_LIMIT = "power_limit_w"
@@ -77,10 +77,10 @@ class Knob(str, Enum):
 
 
 _LABELS: Final = {
-    Knob.POWER_LIMIT: "power limit",
-    Knob.POWER_LIMIT_SHORT: "short-term power limit",
-    Knob.SM_CLOCK: "SM clock",
-    Knob.MEMORY_CLOCK: "memory clock",
+    ControlKind.POWER_LIMIT: "power limit",
+    ControlKind.POWER_LIMIT_SHORT: "short-term power limit",
+    ControlKind.SM_CLOCK: "SM clock",
+    ControlKind.MEMORY_CLOCK: "memory clock",
 }
 
 
@@ -145,7 +145,7 @@ class SensorInfo:
 
 
 @dataclass(frozen=True)
-class KnobInfo:
+class ControlInfo:
     """A control's range, and the value that the device was delivered with.
 
     ``choices`` lists the only values that can be set, ascending; None where any value in the range
@@ -154,7 +154,7 @@ class KnobInfo:
     beside root, may set it.
     """
 
-    knob: Knob
+    knob: ControlKind
     minimum: float
     maximum: float
     default: float | None

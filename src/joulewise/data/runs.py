@@ -36,7 +36,7 @@ class QualityWarningCode(str, Enum):
     """
 
 
-class Caution(QualityWarningCode):
+class WarningCode(QualityWarningCode):
     """What a reader of a run's result must know."""
 
     SPAN_TOO_SHORT = "span_too_short"
@@ -74,17 +74,17 @@ class Caution(QualityWarningCode):
 
 DOUBTFUL: Final = frozenset(
     {
-        Caution.DAMAGED,
-        Caution.IMPLAUSIBLE,
-        Caution.SPANS_LOST,
-        Caution.RECORDER_ENDED,
-        Caution.NOT_STORED,
-        Caution.GAP,
-        Caution.COUNTER_RESET,
-        Caution.STUCK,
-        Caution.FROZEN,
-        Caution.SUSPENDED,
-        Caution.OVERLAP,
+        WarningCode.DAMAGED,
+        WarningCode.IMPLAUSIBLE,
+        WarningCode.SPANS_LOST,
+        WarningCode.RECORDER_ENDED,
+        WarningCode.NOT_STORED,
+        WarningCode.GAP,
+        WarningCode.COUNTER_RESET,
+        WarningCode.STUCK,
+        WarningCode.FROZEN,
+        WarningCode.SUSPENDED,
+        WarningCode.OVERLAP,
     }
 )
 """Warnings after which the numbers of a run may be wrong by more than their errors.
@@ -95,7 +95,7 @@ on request, or something that the errors include.
 
 
 @dataclass(frozen=True)
-class RunWarning:
+class QualityWarning:
     """A quality warning of a run, a sweep or a comparison, as data.
 
     ``message`` says what is the case, ``hint`` what to do. ``device`` and ``span`` say where in a
@@ -114,7 +114,7 @@ class RunWarning:
 
         Other processes on a GPU count: their energy is in its. A CPU is always shared.
         """
-        is_shared_gpu = self.code is Caution.OTHER_PROCESSES and "gpu" in (self.device or "")
+        is_shared_gpu = self.code is WarningCode.OTHER_PROCESSES and "gpu" in (self.device or "")
         return self.code in DOUBTFUL or is_shared_gpu
 
 
@@ -176,7 +176,7 @@ class RunResult:
     spans: tuple[SpanResult, ...] = ()
     counted: tuple[str, ...] = ()
     excluded: tuple[Excluded, ...] = ()
-    warnings: tuple[RunWarning, ...] = ()
+    warnings: tuple[QualityWarning, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     outlook: Mapping[str, Any] | None = None
     start_wall_ns: int | None = None

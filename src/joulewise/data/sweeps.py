@@ -16,7 +16,7 @@ POWER_LIMIT: Final = "power_limit_w"
 SM_CLOCK: Final = "sm_clock_mhz"
 MEM_CLOCK: Final = "mem_clock_mhz"
 CPU_LIMIT: Final = "cpu_limit_w"
-KNOB_KEYS: Final = {
+CONTROL_KEYS: Final = {
     POWER_LIMIT: "power_limit",
     SM_CLOCK: "sm_clock",
     MEM_CLOCK: "mem_clock",
@@ -24,7 +24,7 @@ KNOB_KEYS: Final = {
 }
 """Each control's key in a sweep file."""
 
-KNOBS: Final = tuple(KNOB_KEYS)
+KNOBS: Final = tuple(CONTROL_KEYS)
 """The axes that set a control of a device; every other is a parameter of the command."""
 
 _CONTROL_TEXTS: Final = {
@@ -100,7 +100,7 @@ class Setting:
         return {name: str(value) for name, value in self.values if name not in KNOBS}
 
     @property
-    def knobs(self) -> dict[str, float | None]:
+    def controls(self) -> dict[str, float | None]:
         """The controls of the device, by name."""
         return {name: value for name, value in self.values if name in KNOBS}  # type: ignore[misc]
 
@@ -256,9 +256,9 @@ class RunCounts:
         return self.whole + self.looks + self.stopped + self.failed
 
 
-def knob_option(knob: str) -> str:
+def control_option(knob: str) -> str:
     """The option of a control on the command line: ``--power-limit``."""
-    return f"--{KNOB_KEYS[knob].replace('_', '-')}"
+    return f"--{CONTROL_KEYS[knob].replace('_', '-')}"
 
 
 def _value_text(name: str, value: Value) -> str:

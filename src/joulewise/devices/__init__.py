@@ -28,7 +28,7 @@ _FAMILIES = {
     "cpu": "joulewise.devices.host.cpu",
     "ram": "joulewise.devices.host.ram",
 }
-FINDER = "joulewise-finder"  # the name of a thread that searches for devices
+DISCOVERY_THREAD = "joulewise-finder"  # the name of a thread that searches for devices
 _Found = tuple[Sequence[Device] | Unavailable, int]
 _Answer = TypeVar("_Answer")
 
@@ -81,7 +81,9 @@ def _find_in_time(family: str, options: Options) -> _Found | None:
 def _call_in_time(call: Callable[[], _Answer], deadline_s: float | None) -> _Answer | None:
     """Call it in a thread of its own; None where it has not returned in time, or failed."""
     answers: list[_Answer] = []
-    finder = threading.Thread(target=lambda: answers.append(call()), name=FINDER, daemon=True)
+    finder = threading.Thread(
+        target=lambda: answers.append(call()), name=DISCOVERY_THREAD, daemon=True
+    )
     finder.start()
     finder.join(deadline_s)
     return answers[0] if answers else None

@@ -1,8 +1,8 @@
 """The protocol that every device follows, and the behaviour that all of them share.
 
-A device is read by naming a :class:`Quantity` and set by naming a control (:class:`Knob`), so that
-there is one way to do each and one place to extend. :class:`BaseDevice` has what is the same for
-all devices: closed devices, missing sensors, range checks.
+A device is read by naming a :class:`Quantity` and set by naming a control
+(:class:`ControlKind`), so that there is one way to do each and one place to extend.
+:class:`BaseDevice` has what is the same for all devices: closed devices, missing sensors, range checks.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from joulewise.data import (
+    ControlInfo,
+    ControlKind,
     DeviceInfo,
     DriverSample,
-    Knob,
-    KnobInfo,
     Process,
     Quantity,
     Reading,
@@ -23,7 +23,7 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.errors import DeviceLostError, JoulewiseError, NotSupportedError, OutOfRangeError
-from joulewise.process.installation import program
+from joulewise.process.installation import installed_command
 
 
 @runtime_checkable
@@ -45,7 +45,7 @@ class Device(Protocol):
     def sensors(self) -> Mapping[Quantity, SensorInfo | Unavailable]: ...
 
     @property
-    def knobs(self) -> Mapping[Knob, KnobInfo | Unavailable]: ...
+    def controls(self) -> Mapping[ControlKind, ControlInfo | Unavailable]: ...
 
     def read(self, quantity: Quantity) -> Reading | Unavailable:
         """The value now, in the unit that the quantity names."""
@@ -61,19 +61,19 @@ class Device(Protocol):
         """The processes that use the device."""
         ...
 
-    def get(self, control: Knob) -> float | Unavailable:
+    def get(self, control: ControlKind) -> float | Unavailable:
         """The value that the control is set to."""
         ...
 
-    def set(self, control: Knob, value: float) -> None:
+    def set(self, control: ControlKind, value: float) -> None:
         """Set the control to ``value``, which must be in its range and among its choices."""
         ...
 
-    def put_back(self, control: Knob, value: float) -> None:
+    def put_back(self, control: ControlKind, value: float) -> None:
         """Set the control to a value that it had before, which may be beyond its range."""
         ...
 
-    def reset(self, control: Knob) -> None:
+    def reset(self, control: ControlKind) -> None:
         """Return the control to the device's own default (default limit, unlocked clocks)."""
         ...
 
@@ -104,7 +104,7 @@ class ScopeChecked(Protocol):
         """Check it; whether ``info`` has changed. Never raises."""
 
 
-def check_in_range(device_key: str, info: KnobInfo, value: float) -> None:
+def check_in_range(device_key: str, info: ControlInfo, value: float) -> None:
     """Raise OutOfRangeError unless ``value`` is in the control's range; NaN is in no range."""
     inside = info.minimum <= value <= info.maximum
     if inside and (info.choices is None or value in info.choices):
@@ -127,13 +127,14 @@ def root_permission() -> bool | Unavailable:
     """
     if os.geteuid() == 0:
         return True
-    return Unavailable("the driver lets only root set it", by_root_or_the_service())
+    return Unavailable("the driver lets only root set it", permission_hint())
 
 
-def by_root_or_the_service() -> str:
+def permission_hint() -> str:
     """A hint: the two ways to get the right to set controls."""
     return (
-        f"run `sudo -E {program()} …`, or have an administrator set up the guard service: "
+        f"run `sudo -E {installed_command()} …`"
+        ", or have an administrator set up the guard service: "
         "`joulewise guard --group NAME --unit` prints its systemd unit"
     )
 
@@ -160,7 +161,7 @@ class BaseDevice:
 
     info: DeviceInfo
     sensors: Mapping[Quantity, SensorInfo | Unavailable]
-    knobs: Mapping[Knob, KnobInfo | Unavailable]
+    controls: Mapping[ControlKind, ControlInfo | Unavailable]
     _closed = False
 
     def read(self, quantity: Quantity) -> Reading | Unavailable:
@@ -179,19 +180,19 @@ class BaseDevice:
         """The processes that used it and ended after ``since_us`` (wall clock), if known."""
         return CLOSED if self._closed else self._ended_processes(since_us)
 
-    def get(self, control: Knob) -> float | Unavailable:
+    def get(self, control: ControlKind) -> float | Unavailable:
         info = self._control_info(control)
         return info if isinstance(info, Unavailable) else self._get(control)
 
-    def set(self, control: Knob, value: float) -> None:
+    def set(self, control: ControlKind, value: float) -> None:
         info = self._settable(control)
         check_in_range(self.info.key, info, value)
         self._set(info, value)
 
-    def put_back(self, control: Knob, value: float) -> None:
+    def put_back(self, control: ControlKind, value: float) -> None:
         self._set(self._settable(control), value)
 
-    def reset(self, control: Knob) -> None:
+    def reset(self, control: ControlKind) -> None:
         self._reset(self._settable(control))
 
     def close(self) -> None:
@@ -213,27 +214,27 @@ class BaseDevice:
         del since_us
         return Unavailable(f"{self.info.key} keeps no account of processes")
 
-    def _get(self, control: Knob) -> float | Unavailable:
+    def _get(self, control: ControlKind) -> float | Unavailable:
         raise NotImplementedError
 
-    def _set(self, info: KnobInfo, value: float) -> None:
+    def _set(self, info: ControlInfo, value: float) -> None:
         raise NotImplementedError
 
-    def _reset(self, info: KnobInfo) -> None:
+    def _reset(self, info: ControlInfo) -> None:
         raise NotImplementedError
 
     def _release(self) -> None:
         """Release what the device holds."""
 
-    def _lacks(self, what: Quantity | Knob) -> Unavailable:
+    def _lacks(self, what: Quantity | ControlKind) -> Unavailable:
         return Unavailable(f"{self.info.key} has no {what.value}")
 
-    def _control_info(self, control: Knob) -> KnobInfo | Unavailable:
-        return CLOSED if self._closed else self.knobs.get(control) or self._lacks(control)
+    def _control_info(self, control: ControlKind) -> ControlInfo | Unavailable:
+        return CLOSED if self._closed else self.controls.get(control) or self._lacks(control)
 
-    def _settable(self, control: Knob) -> KnobInfo:
+    def _settable(self, control: ControlKind) -> ControlInfo:
         info = self._control_info(control)
-        if isinstance(info, KnobInfo):
+        if isinstance(info, ControlInfo):
             return info
         error = DeviceLostError if self._closed else NotSupportedError
         raise error(

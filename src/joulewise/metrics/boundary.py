@@ -3,7 +3,7 @@
 - `View`: the choice of both. A boundary is the GPUs, the node that they are in, or all up to the
   wall; work is a run, an epoch, a step, a sample, or a full training
 - `amount`: time and energy of a trial for that work
-- `Line`: how the energies within each boundary are put together
+- `SystemBoundary`: how the energies within each boundary are put together
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def amount(trial: Trial, view: View) -> TrialAmount | None:
     return _times(_of(work), 1 / work.count) if work else None
 
 
-def not_marked(view: View) -> UsageError:
+def not_marked_error(view: View) -> UsageError:
     """The error where no trial at all has what is to be counted."""
     if view.training is not None:
         about = "samples of an epoch" if view.training.samples else "epochs of a run"
@@ -237,7 +237,7 @@ REST: Final = "rest"
 
 
 @dataclass(frozen=True)
-class Line:
+class SystemBoundary:
     """How the energies within each boundary come about, the same for every run of a sweep.
 
     ``simulated`` are the parts (``gpu``, ``rest``) of which some run has simulated joules.
@@ -254,7 +254,9 @@ class Line:
     is_module: bool = False
 
     @classmethod
-    def around(cls, counted: Sequence[tuple[Trial, TrialAmount]], view: View) -> Line:
+    def from_trials(
+        cls, counted: Sequence[tuple[Trial, TrialAmount]], view: View
+    ) -> SystemBoundary:
         overhead_w, assumed_node = view.overhead_w, False
         amounts = [it for _, it in counted]
         has_gpu = any(trial.gpu or GPU in it.energy for trial, it in counted)
@@ -296,7 +298,7 @@ class Line:
             yield WALL, times(node, self.pue)
 
 
-def boundary_read(asked: str, *sweeps: Sweep) -> str:
+def resolve_boundary(asked: str, *sweeps: Sweep) -> str:
     """The boundary ``asked`` for; the node instead of the GPUs where no GPU was in use."""
     runs = [trial for sweep in sweeps for trial in sweep.trials if trial.energy]
     is_without = bool(runs) and not any(it.gpu or GPU in it.energy for it in runs)

@@ -14,7 +14,7 @@ import numpy as np
 
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK
 from joulewise.metrics.intervals import Ratios, means
-from joulewise.metrics.result import SweepCaution, SweepWarning
+from joulewise.metrics.result import SweepWarning, SweepWarningCode
 from joulewise.metrics.trial_table import AxisSlice, TrialTable, slices
 
 # All of these are chosen. A limit binds if it held the clocks down in one poll of 200; doubled,
@@ -102,7 +102,7 @@ def cautions(table: TrialTable, energy: Ratios) -> Iterator[SweepWarning]:
     if idle:
         low_w = min(axis_slice.values[0] for axis_slice in idle)
         yield SweepWarning(
-            SweepCaution.CAP_NEVER_BINDS,
+            SweepWarningCode.CAP_NEVER_BINDS,
             f"no power limit down to {low_w:g} W held the clocks down{_where(idle, free)}",
             _LOCK_HINT,
         )
@@ -116,7 +116,7 @@ def cautions(table: TrialTable, energy: Ratios) -> Iterator[SweepWarning]:
             if row in under
         ]
         yield SweepWarning(
-            SweepCaution.CAP_BELOW_FLOOR,
+            SweepWarningCode.CAP_BELOW_FLOOR,
             f"limits of {max(limits):g} W and less are below what the lowest clocks draw under "
             f"this load{_where(low, free)}: they cost time and save no more",
             f"choose limits above {max(limits):g} W, or {_LOCK_HINT}",

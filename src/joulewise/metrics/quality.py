@@ -14,8 +14,8 @@ from joulewise.metrics import power_caps
 from joulewise.metrics.boundary import GPU, NODE, REST, View
 from joulewise.metrics.intervals import Ratios
 from joulewise.metrics.metric import parse
-from joulewise.metrics.result import Choice, SweepCaution, SweepWarning
-from joulewise.metrics.trial_table import TrialTable, entering, slices
+from joulewise.metrics.result import Choice, SweepWarning, SweepWarningCode
+from joulewise.metrics.trial_table import TrialTable, completed_trials, slices
 
 # All of these are chosen. A drift of the reference is warned of from 1 % over the sweep on, by at
 # least so many runs; doubled, a board that warms up by some degrees is not noticed.
@@ -53,34 +53,34 @@ def _too_little(
         return
     if not time.scores.n[table.reference]:
         yield SweepWarning(
-            SweepCaution.NO_REFERENCE,
+            SweepWarningCode.NO_REFERENCE,
             f"no run of the reference ({table.settings[table.reference]}) is done: nothing can be "
             "compared with it, and nothing is recommended",
             "repeat the command that began the sweep: it makes the runs that are missing or failed",
         )
     elif energy.scores.n.any() and not energy.scores.n[table.reference]:
         yield SweepWarning(
-            SweepCaution.NO_REFERENCE,
+            SweepWarningCode.NO_REFERENCE,
             f"no run of the reference ({table.settings[table.reference]}) has an energy at the "
             f"boundary {boundary}: by energy nothing can be compared with it or recommended",
             "see why it was not read (joulewise doctor), and sweep again with --new",
         )
-    elif not energy.means.n.any() and any(GPU in trial.energy for trial in entering(sweep)):
+    elif not energy.means.n.any() and any(GPU in trial.energy for trial in completed_trials(sweep)):
         yield SweepWarning(
-            SweepCaution.NO_ENERGY,
+            SweepWarningCode.NO_ENERGY,
             f"the energy of every single {view.per} is not known: a run keeps that of steps one by "
             "one only where it has no more than 1,000 of them, and in virtual time of none",
             "count what they are part of: --per epoch, --per sample or --per run",
         )
     elif not energy.means.n.any():
         yield SweepWarning(
-            SweepCaution.NO_ENERGY,
+            SweepWarningCode.NO_ENERGY,
             f"no energy was read at the boundary {boundary}",
             "count the node: --boundary node" if boundary == GPU else "see: joulewise doctor",
         )
     if n.max(initial=0) == 1:
         yield SweepWarning(
-            SweepCaution.FEW_RUNS,
+            SweepWarningCode.FEW_RUNS,
             "every setting ran once: nothing tells a difference from noise",
             "repeat it: --repeat 5",
         )
@@ -89,7 +89,7 @@ def _too_little(
 def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[SweepWarning]:
     """Runs of which a device was not read to the end, so that their energy enters nowhere."""
     parts = {GPU} if boundary == GPU else {GPU, REST}
-    runs = [trial for trial in entering(sweep) if parts & trial.bounds.keys()]
+    runs = [trial for trial in completed_trials(sweep) if parts & trial.bounds.keys()]
     if not runs:
         return
     settings = list(dict.fromkeys(trial.setting for trial in runs))
@@ -97,7 +97,7 @@ def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[SweepWarning]:
     more = f" and {len(settings) - _MAX_NAMED} more" if len(settings) > _MAX_NAMED else ""
     many = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
     yield SweepWarning(
-        SweepCaution.LOWER_BOUND,
+        SweepWarningCode.LOWER_BOUND,
         f"of {many} ({named}{more}) only a lower bound of the energy is known: a device that "
         "counts was not read to the end",
         "their energy is in no figure, and a setting that has no other run is not recommended; "
@@ -113,7 +113,7 @@ def _doubtful(sweep: Sweep) -> Iterator[SweepWarning]:
     first = runs[0][0]
     many = f"{len(runs)} runs have" if len(runs) > 1 else "1 run has"
     yield SweepWarning(
-        SweepCaution.RUN_WARNING,
+        SweepWarningCode.RUN_WARNING,
         f"{many} warnings that put figures in doubt ({_codes(runs)}): "
         f"{'; '.join(str(trial.setting) for trial, _ in runs[:_MAX_NAMED])}",
         f"see: joulewise show {first.run}; sweep again with --new if it matters"
@@ -127,7 +127,7 @@ def doubtful_trials(sweep: Sweep) -> list[tuple[Trial, list[str]]]:
     always = {code.value for code in DOUBTFUL}  # also of sweeps that did not write ``doubtful``
     with_codes = (
         (trial, [it for it in trial.warnings if it in always or it in trial.doubtful])
-        for trial in entering(sweep)
+        for trial in completed_trials(sweep)
     )
     return [(trial, codes) for trial, codes in with_codes if codes]
 
@@ -150,7 +150,7 @@ def _contradicts_clocks(best: Mapping[str, Choice]) -> Iterator[SweepWarning]:
             else "the driver reports that neither limit held the clocks down"
         )
         yield SweepWarning(
-            SweepCaution.CONTRADICTS_CLOCKS,
+            SweepWarningCode.CONTRADICTS_CLOCKS,
             f"{setting} differs from the reference by {_labels(it.metric for it in chosen)} beyond "
             f"noise, but {seen}: something besides the limit may have differed",
             "repeat the sweep with --new and more runs (--repeat), on a machine that is idle"
@@ -176,7 +176,7 @@ def _costs_elsewhere(
         even = chosen[0].break_even_w
         up_to = "" if even is None else f"; it saves only where the rest draws below {even:.0f} W"
         yield SweepWarning(
-            SweepCaution.COSTS_ELSEWHERE,
+            SweepWarningCode.COSTS_ELSEWHERE,
             f"{setting}, the GPU's best by {metrics}, saves {100 * (1 - gpu.mean):.1f} % of the "
             f"GPU's energy and costs {100 * (node.mean - 1):.1f} % more of the node's "
             f"({sources[NODE]}){up_to}",
@@ -202,7 +202,7 @@ def _at_the_edge(
                 by_limit.setdefault(axis_slice.values[0], []).extend(metrics)
     for limit_w, metrics in by_limit.items():
         yield SweepWarning(
-            SweepCaution.EDGE_OF_RANGE,
+            SweepWarningCode.EDGE_OF_RANGE,
             f"{limit_w:g} W, the best by {_labels(metrics)}, is the lowest limit that was tried",
             _below(limit_w, sweep.limits_w[0] if sweep.limits_w and not sweep.is_table else None),
         )
@@ -236,7 +236,7 @@ def _drift(table: TrialTable, time: Ratios, energy: Ratios) -> Iterator[SweepWar
         error = np.sqrt(((y - slope * x) ** 2).sum() / dof / (x @ x)) if x @ x else np.inf
         if abs(slope) > _MIN_DRIFT_SHARE and abs(slope) > student(dof) * error:
             yield SweepWarning(
-                SweepCaution.DRIFT,
+                SweepWarningCode.DRIFT,
                 f"the {name} of the reference {'rose' if slope > 0 else 'fell'} by "
                 f"{100 * abs(np.expm1(slope)):.1f} % during the sweep",
                 "ratios are paired by block and not affected; warm up or cool down between runs: "

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 from joulewise.data.codec import finite
-from joulewise.data.runs import QualityWarningCode, RunWarning
+from joulewise.data.runs import QualityWarning, QualityWarningCode
 from joulewise.data.sweeps import Setting
 
 
@@ -121,7 +121,7 @@ class Choice:
         return self.is_same_load and self.recommended != self.setting
 
 
-class SweepCaution(QualityWarningCode):
+class SweepWarningCode(QualityWarningCode):
     """What a reader of a sweep must know; the ``code`` in JSON."""
 
     CAP_NEVER_BINDS = "cap_never_binds"
@@ -137,7 +137,7 @@ class SweepCaution(QualityWarningCode):
     DRIFT = "drift"
 
 
-SweepWarning = RunWarning  # one class for the warnings of runs, sweeps and comparisons
+SweepWarning = QualityWarning  # one class for the warnings of runs, sweeps and comparisons
 
 
 @dataclass(frozen=True)

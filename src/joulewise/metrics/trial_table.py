@@ -15,7 +15,15 @@ import numpy as np
 
 from joulewise.analyse.arrays import Bools, Floats, Ints
 from joulewise.data.sweeps import CONFIRMING, Setting, Sweep, Trial, TrialState
-from joulewise.metrics.boundary import BOUNDARIES, GPU, Line, TrialAmount, View, amount, not_marked
+from joulewise.metrics.boundary import (
+    BOUNDARIES,
+    GPU,
+    SystemBoundary,
+    TrialAmount,
+    View,
+    amount,
+    not_marked_error,
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class TrialTable:
     simulated: tuple[str, ...] = ()
 
 
-def entering(sweep: Sweep) -> list[Trial]:
+def completed_trials(sweep: Sweep) -> list[Trial]:
     """The trials that are whole runs: no warm-up, no probe, none that failed or was stopped."""
     last = {
         (trial.setting, trial.block, trial.gpu): trial
@@ -58,15 +66,15 @@ def entering(sweep: Sweep) -> list[Trial]:
 
 def tabulate(sweep: Sweep, view: View) -> TrialTable:
     """The table of a sweep. Raises UsageError where no run has what ``view`` counts."""
-    trials = entering(sweep)
+    trials = completed_trials(sweep)
     counted = [(trial, trial_amount) for trial in trials if (trial_amount := amount(trial, view))]
     if trials and not counted and (view.training is not None or view.per != "run"):
-        raise not_marked(view)
+        raise not_marked_error(view)
     rows = _rows(sweep, trials)
     keys = dict.fromkeys(_column(trial) for trial, _ in counted)
     columns = {key: column for column, key in enumerate(keys)}
     boards = list(dict.fromkeys(board for _, board in columns))
-    line = Line.around(counted, view)
+    line = SystemBoundary.from_trials(counted, view)
     shape = (len(rows), len(columns))
     arrays: dict[str, Floats] = {name: np.full(shape, nan) for name in _PLAIN}
     by_boundary = {

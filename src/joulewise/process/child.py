@@ -203,7 +203,7 @@ _MAIN: Final = (
 )
 
 
-def start(
+def start_process(
     module: str, environ: Mapping[str, str], *, is_child: bool = False
 ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Run ``main(descriptor)`` of a module in a new process and session, connected by a socket.

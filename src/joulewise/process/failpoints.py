@@ -9,7 +9,7 @@ from typing import Final
 _VARIABLE: Final = "JOULEWISE_TEST_KILL_AT"
 
 
-def point(name: str) -> None:
+def failpoint(name: str) -> None:
     """Kill this process if ``$JOULEWISE_TEST_KILL_AT`` names this point; otherwise do nothing.
 
     ``name:3`` means the third time that the point is passed; ``name:3:STOP`` sends SIGSTOP.

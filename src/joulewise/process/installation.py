@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 
-def program() -> str:
+def installed_command() -> str:
     """Path of this environment's ``joulewise``, quoted for a shell: sudo has a PATH of its own."""
     beside = Path(sys.executable).with_name("joulewise")
     path = str(beside) if beside.exists() else shutil.which("joulewise")

@@ -19,7 +19,7 @@ from typing import Final
 from joulewise.units import NS_PER_S
 
 # $JOULEWISE_PLAIN switches this off, so that the code for other systems can be tested on Linux.
-HERE: Final = sys.platform == "linux" and "JOULEWISE_PLAIN" not in os.environ
+IS_LINUX: Final = sys.platform == "linux" and "JOULEWISE_PLAIN" not in os.environ
 # From the kernel's headers: prctl.h, time.h, timerfd.h, signalfd.h and siginfo.h.
 _PR_SET_PDEATHSIG = 1
 _CLOCK_MONOTONIC = 1
@@ -37,7 +37,7 @@ def _libc() -> ctypes.CDLL:
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when ``parent`` ends, or at once if it has ended."""
-    if not HERE:
+    if not IS_LINUX:
         return
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -166,7 +166,7 @@ def is_gone(pid: int, ticks: int, proc: Path = _PROC) -> bool:
     return True  # a zombie
 
 
-def parent(pid: int, proc: Path = _PROC) -> int:
+def parent_pid(pid: int, proc: Path = _PROC) -> int:
     """The parent's process id; 0 where the process is gone."""
     fields = stat_fields(pid, proc)
     return int(fields[_PARENT]) if fields else 0

@@ -82,7 +82,7 @@ def take_signals(*, with_job_control: bool = True) -> Signals:
     Without job control, Ctrl-Z stops this process at once, like any other.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit status
-    if not linux.HERE:
+    if not linux.IS_LINUX:
         return HandledSignals({*_FORWARDED, signal.SIGCHLD})
     numbers = signal.valid_signals() - _OWN
     return QueuedSignals(numbers if with_job_control else numbers - _JOB_CONTROL)
@@ -148,7 +148,7 @@ def _descends(pid: int) -> bool:
     """Whether a process descends from this one, as far as /proc still shows it."""
     ours = os.getpid()
     while pid > 1:
-        pid = linux.parent(pid)
+        pid = linux.parent_pid(pid)
         if pid == ours:
             return True
     return False
@@ -245,7 +245,7 @@ class Witness:
 def _start() -> subprocess.Popen[bytes] | None:
     """A ``cat`` on a pipe from us: it ends when we end, in whatever way."""
     with suppress(OSError):
-        if linux.HERE:
+        if linux.IS_LINUX:
             return subprocess.Popen(
                 ["cat"],  # noqa: S607  # wherever it is
                 stdin=subprocess.PIPE,

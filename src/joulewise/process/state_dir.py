@@ -15,7 +15,7 @@ from typing import Final
 from joulewise.errors import PermissionDeniedError, UsageError
 from joulewise.process.linux import boot_id, is_gone, pid_namespace
 
-OF_ROOT: Final = Path("/var/lib/joulewise")
+ROOT_STATE_FOLDER: Final = Path("/var/lib/joulewise")
 # Debian's home folder for users that have none, as in many containers. Nothing is stored there.
 _NO_HOME: Final = Path("/nonexistent")
 
@@ -25,7 +25,7 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     if environ.get("JOULEWISE_STATE"):
         return Path(environ["JOULEWISE_STATE"])
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        return OF_ROOT
+        return ROOT_STATE_FOLDER
     home = environ.get("XDG_STATE_HOME", "")
     # The specification says to ignore a path that is not absolute.
     base = Path(home) if Path(home).is_absolute() else _home() / ".local/state"
@@ -35,11 +35,11 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 def state_folders(environ: Mapping[str, str]) -> list[Path]:
     """The user's folder and root's, which holds what concerns every user."""
     own = state_folder(environ)
-    is_only_one = own == OF_ROOT or bool(environ.get("JOULEWISE_STATE"))
-    return [own] if is_only_one else [own, OF_ROOT]
+    is_only_one = own == ROOT_STATE_FOLDER or bool(environ.get("JOULEWISE_STATE"))
+    return [own] if is_only_one else [own, ROOT_STATE_FOLDER]
 
 
-def made(folder: Path) -> Path:
+def make_state_folder(folder: Path) -> Path:
     """Create the folder if need be (mode 755 whatever the umask), and return it.
 
     Raises PermissionDeniedError where we are root and another user could change its contents.
@@ -106,7 +106,7 @@ LOCK: Final = ".lock"
 _MAX_HEADER_B: Final = 1 << 12
 
 
-def has_leftover(state: Path) -> bool:
+def has_leftovers(state: Path) -> bool:
     """Whether there is a journal whose guardian is dead."""
     try:
         with os.scandir(state / FOLDER) as entries:
@@ -115,7 +115,7 @@ def has_leftover(state: Path) -> bool:
         return False
 
 
-def may_put_back(state: Path) -> bool:
+def may_restore(state: Path) -> bool:
     """Whether this user may undo the leftovers; nothing has to be written for that."""
     try:
         return os.geteuid() in {0, (state / FOLDER).stat().st_uid}

@@ -22,7 +22,7 @@ from joulewise.record.readings import (
     fast_quantities,
     slow_quantities,
 )
-from joulewise.record.running_total import Tally
+from joulewise.record.running_total import RunningTotal
 from joulewise.record.sampling_loop import Channel, SamplingLoop
 from joulewise.record.schedule import NO_EDGE, Deadlines, EdgeTiming, edge_timing
 from joulewise.record.sensor_profiles import sensor_profile_for
@@ -36,8 +36,8 @@ from joulewise.store.layout import (
     PROCESSES,
     STREAM,
     StreamKind,
-    buffer_lane,
-    lane_path,
+    buffer_stream_kind,
+    stream_path,
 )
 from joulewise.units import NS_PER_S
 
@@ -50,7 +50,7 @@ _MODELLED_HZ: Final = 10.0
 # than the least and no more than the default.
 _DEFAULT_HZ: Final = 10.0
 _BESIDE_BUFFER_HZ: Final = 20.0
-LEAST_BESIDE_BUFFER_HZ: Final = 2.5
+MIN_COUNTER_RATE_HZ: Final = 2.5
 _REGULAR_HZ: Final = 1.0
 # A GPU that did not answer may be back at any moment, and what it draws until then is lost.
 _SILENT_HZ: Final = 1.0
@@ -97,7 +97,7 @@ class StreamLoops:
         self._notes = notes
         self._writer = writer
         self._lock = threading.Lock()
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: dict[str, RunningTotal] = {}
         self._since_ns = 0
         self._users_by_key: dict[str, DeviceUsers] = {}
         self._slow_keys: set[str] = set()
@@ -240,7 +240,7 @@ class StreamLoops:
         )
 
     def _sampled(self, device: Device, quantity: Quantity) -> OtherSamples:
-        kind = buffer_lane(quantity)
+        kind = buffer_stream_kind(quantity)
         name, period_ns = f"{device.info.key}{kind.value}", round(NS_PER_S / _REGULAR_HZ)
         channel = OtherSamples(name, device, quantity, period_ns=period_ns)
         return self._store(channel, device, kind)
@@ -254,7 +254,7 @@ class StreamLoops:
 
     def _store(self, channel: _Stored, device: Device, kind: StreamKind) -> _Stored:
         if kind is StreamKind.FAST:
-            self.tallies.setdefault(device.info.key, Tally(self._since_ns))
+            self.tallies.setdefault(device.info.key, RunningTotal(self._since_ns))
         with self._lock:
             self._stored.append(channel)
             self._unopened.append((channel, device, kind))
@@ -266,9 +266,9 @@ class StreamLoops:
             unopened, self._unopened = self._unopened, []
         for channel, device, kind in unopened:
             stream = Stream(
-                lane_path(self._run, device.info.key, kind, STREAM), channel.rows.columns
+                stream_path(self._run, device.info.key, kind, STREAM), channel.rows.columns
             )
-            consumers: list[StreamStatistics | Tally] = [channel.statistics]
+            consumers: list[StreamStatistics | RunningTotal] = [channel.statistics]
             if kind is StreamKind.FAST:
                 consumers.append(self.tallies[device.info.key])
             is_urgent = kind is StreamKind.FAST and not _is_modelled(device)
@@ -328,7 +328,7 @@ def default_rate_hz(entries: Sequence[InventoryEntry]) -> float:
     all_buffered = measured and all(each.has_buffer for each in entries if each.device in measured)
     if not all_buffered:
         return _DEFAULT_HZ
-    return min(_DEFAULT_HZ, max(_BESIDE_BUFFER_HZ / len(measured), LEAST_BESIDE_BUFFER_HZ))
+    return min(_DEFAULT_HZ, max(_BESIDE_BUFFER_HZ / len(measured), MIN_COUNTER_RATE_HZ))
 
 
 def _groups(entries: Iterable[InventoryEntry]) -> list[list[InventoryEntry]]:

@@ -16,7 +16,7 @@ from statistics import median_low
 from time import monotonic_ns, time_ns
 from typing import Final
 
-from joulewise.data import Caution, DriverSample
+from joulewise.data import DriverSample, WarningCode
 from joulewise.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 STEP_NS: Final = 2 * NS_PER_MS
@@ -183,7 +183,7 @@ class ClockComparison:
         self._before: ClockOffsets | None = None
         self._compare()
 
-    def events(self) -> Iterator[tuple[Caution, str]]:
+    def events(self) -> Iterator[tuple[WarningCode, str]]:
         """What happened since the last call: the code of a warning, and its message."""
         before, now = self._before, self._compare()
         if before is None or now is None:
@@ -192,9 +192,12 @@ class ClockComparison:
         slept_ns = slept_ns if slept_ns > STEP_NS else 0
         set_by_ns = before.wall_ns - now.wall_ns - slept_ns
         if slept_ns:
-            yield Caution.SUSPENDED, f"the machine was suspended for {slept_ns / NS_PER_S:.1f} s"
+            yield (
+                WarningCode.SUSPENDED,
+                f"the machine was suspended for {slept_ns / NS_PER_S:.1f} s",
+            )
         if abs(set_by_ns) > STEP_NS:
-            yield Caution.CLOCK_SET, f"the wall clock was set by {set_by_ns / NS_PER_S:+.3f} s"
+            yield WarningCode.CLOCK_SET, f"the wall clock was set by {set_by_ns / NS_PER_S:+.3f} s"
         if not slept_ns and abs(set_by_ns) <= STEP_NS:
             self._before = before  # so that many small steps add up
 

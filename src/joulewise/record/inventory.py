@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from time import monotonic, monotonic_ns
 
 from joulewise.data import (
+    ControlInfo,
+    ControlKind,
     DeviceInfo,
     Kind,
-    Knob,
-    KnobInfo,
     PowerScope,
     Quantity,
     SensorInfo,
@@ -119,31 +119,31 @@ def recorded_device(
     sensors = [device.sensors.get(quantity) for quantity in (Quantity.POWER, Quantity.ENERGY)]
     known = [sensor for sensor in sensors if isinstance(sensor, SensorInfo)]
     refused = [sensor for sensor in sensors if isinstance(sensor, Unavailable)]
-    limit = device.knobs.get(Knob.POWER_LIMIT)
+    limit = device.controls.get(ControlKind.POWER_LIMIT)
     return RecordedDevice(
         info=device.info,
         sources={sensor.quantity.value: sensor.source for sensor in known},
         card=sensor_profile_for(device, environ),
         settings=(applied or {}).get(device.info.key, {}),
         maximum_w=_maximum_w(device.info, limit),
-        default_limit_w=limit.default if isinstance(limit, KnobInfo) else None,
+        default_limit_w=limit.default if isinstance(limit, ControlInfo) else None,
         unavailable=refused[0] if refused and not known else None,
         asleep_ns=monotonic_ns() if getattr(device, "asleep", False) else None,
     )
 
 
-def _maximum_w(info: DeviceInfo, limit: KnobInfo | Unavailable | None) -> float | None:
+def _maximum_w(info: DeviceInfo, limit: ControlInfo | Unavailable | None) -> float | None:
     """The most that a device can draw, in W; a GPU's own limit does not bound its module."""
     if info.power_scope is PowerScope.MODULE and info.limit_scope is not PowerScope.MODULE:
         return info.module_limit_w
-    return limit.maximum if isinstance(limit, KnobInfo) else None
+    return limit.maximum if isinstance(limit, ControlInfo) else None
 
 
 def with_settings(recorded: RecordedDevice, device: Device) -> RecordedDevice:
     """The record with the settings that the device shows; this calls the driver."""
     settings = dict(recorded.settings)
-    for knob, info in device.knobs.items():
-        if isinstance(info, KnobInfo) and info.readable:
+    for knob, info in device.controls.items():
+        if isinstance(info, ControlInfo) and info.readable:
             value = device.get(knob)
             if not isinstance(value, Unavailable):
                 settings[knob.value] = value

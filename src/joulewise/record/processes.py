@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from joulewise.data import Process, Unavailable
 from joulewise.devices.device import Device
-from joulewise.process.linux import parent
+from joulewise.process.linux import parent_pid
 from joulewise.record.writer import PendingLines, RecorderNotes
 from joulewise.store.layout import PROCESSES
 
@@ -99,7 +99,7 @@ class CommandProcesses:
                 return True
             if pid <= 1:
                 return False
-            pid = parent(pid, self._proc)
+            pid = parent_pid(pid, self._proc)
         return False
 
 

@@ -29,7 +29,7 @@ from joulewise.record.inventory import (
     with_settings,
 )
 from joulewise.record.processes import CommandProcesses
-from joulewise.record.running_total import Tally
+from joulewise.record.running_total import RunningTotal
 from joulewise.record.sampling_loop import LoopWatchdog
 from joulewise.record.writer import RecorderNotes, Writer
 from joulewise.store.checksums import RecordingChecksums
@@ -43,7 +43,7 @@ from joulewise.store.manifest import (
     reserve_last,
     with_command,
     working_directory,
-    write_last,
+    write_final_manifest,
     write_manifest,
 )
 from joulewise.store.redact import mask
@@ -184,7 +184,7 @@ class Recorder:
                 self._changed = True
 
     @property
-    def tallies(self) -> Mapping[str, Tally]:
+    def tallies(self) -> Mapping[str, RunningTotal]:
         """The energy of each device so far, up to what was written last."""
         return self._loops.tallies
 
@@ -259,7 +259,7 @@ class Recorder:
                 wall_end_ns=time_ns(),
                 monotonic_end_ns=monotonic_ns(),
             )
-        self._save(write_last)
+        self._save(write_final_manifest)
         self._checksums.close()
         self._remove_hidden()
         for device in self._reopened:

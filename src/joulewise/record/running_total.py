@@ -27,7 +27,7 @@ class EnergySoFar:
     quantity: Quantity
 
 
-class Tally:
+class RunningTotal:
     """Adds up the energy of one device: steps of its counter, else power times time.
 
     ``since_ns`` is from when on it counts (CLOCK_MONOTONIC).

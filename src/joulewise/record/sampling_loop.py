@@ -15,7 +15,7 @@ from dataclasses import replace
 from time import monotonic_ns
 from typing import Final, Protocol, runtime_checkable
 
-from joulewise.process.linux import HERE, Timer
+from joulewise.process.linux import IS_LINUX, Timer
 from joulewise.record.schedule import CoarseTicks, Deadlines, EdgeTiming, KernelTicks
 from joulewise.units import NS_PER_MS, NS_PER_S
 
@@ -92,9 +92,9 @@ class SamplingLoop:
         self._is_awaited = is_awaited
         self._left = ticks
         self._served = threading.Event()
-        self.alarm = Timer() if HERE else None
+        self.alarm = Timer() if IS_LINUX else None
         self._patience_ns = max(10 * NS_PER_MS, min(deadlines.period_ns // 2, 250 * NS_PER_MS))
-        self._ticks = KernelTicks() if HERE else CoarseTicks()
+        self._ticks = KernelTicks() if IS_LINUX else CoarseTicks()
         self._lock = threading.Lock()
         self._serving: Channel | None = None
         self._since_ns = 0
@@ -324,7 +324,7 @@ class LoopWatchdog:
 
     def start(self, loops: Iterable[SamplingLoop]) -> None:
         """Start loops, and return when the awaited ones have been served once."""
-        if HERE:  # other systems have no alarms to wait for
+        if IS_LINUX:  # other systems have no alarms to wait for
             self._thread.start()
         loops, start_ns = list(loops), monotonic_ns()
         self._first_until_ns = start_ns + round(_FIRST_S * NS_PER_S)
@@ -376,7 +376,7 @@ class LoopWatchdog:
         ]
         self._over = True
         os.write(self._notify, b"x")
-        if HERE:
+        if IS_LINUX:
             self._thread.join()
         return names
 

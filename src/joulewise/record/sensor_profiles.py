@@ -17,7 +17,7 @@ from joulewise.data import DeviceInfo, Kind, Quantity, SensorInfo, SensorProfile
 from joulewise.data.codec import decode, encode
 from joulewise.devices.device import Device
 from joulewise.errors import JoulewiseError
-from joulewise.process.state_dir import made, state_folder
+from joulewise.process.state_dir import make_state_folder, state_folder
 from joulewise.store.files import read_regular, replace_file
 from joulewise.units import Z95
 
@@ -58,7 +58,7 @@ class SensorTiming:
 
 
 @dataclass(frozen=True)
-class KeptCard:
+class CalibratedProfile:
     """A board's calibrated profile as it lies on disk.
 
     ``when`` and ``how`` say when and how it was made. ``sensors`` is by the name of the quantity
@@ -82,14 +82,14 @@ def sensor_profile_for(
     device: Device, environ: Mapping[str, str], quantity: Quantity = Quantity.POWER
 ) -> SensorProfile:
     """What is known of the sensor of ``quantity`` (a reading of power) on this device."""
-    documented = table_card(device, quantity)
-    calibrated = kept_card(device.info, environ)
+    documented = documented_profile(device, quantity)
+    calibrated = read_calibrated_profile(device.info, environ)
     if calibrated is None or isinstance(calibrated, Unavailable):
         return documented
     return _with_calibration(documented, calibrated, quantity)
 
 
-def table_card(device: Device, quantity: Quantity = Quantity.POWER) -> SensorProfile:
+def documented_profile(device: Device, quantity: Quantity = Quantity.POWER) -> SensorProfile:
     """What the vendor or the literature says of such a sensor; nobody has published its lag."""
     sensors = (device.sensors.get(q) for q in (quantity, Quantity.ENERGY))
     power, energy = (each if isinstance(each, SensorInfo) else None for each in sensors)
@@ -103,7 +103,9 @@ def table_card(device: Device, quantity: Quantity = Quantity.POWER) -> SensorPro
     )
 
 
-def kept_card(info: DeviceInfo, environ: Mapping[str, str]) -> KeptCard | Unavailable | None:
+def read_calibrated_profile(
+    info: DeviceInfo, environ: Mapping[str, str]
+) -> CalibratedProfile | Unavailable | None:
     """The board's calibrated profile; None where it has none, or why that cannot be used."""
     path = profile_path(info.uid, environ)
     fix = f"joulewise calibrate --gpu {info.key.removeprefix('gpu')}"
@@ -125,12 +127,12 @@ def kept_card(info: DeviceInfo, environ: Mapping[str, str]) -> KeptCard | Unavai
     return profile
 
 
-def keep_card(profile: KeptCard, environ: Mapping[str, str]) -> Path:
+def write_calibrated_profile(profile: CalibratedProfile, environ: Mapping[str, str]) -> Path:
     """Write a calibrated profile as a whole or not at all; its path."""
     path = profile_path(profile.uid, environ)
     text = json.dumps(asdict(profile), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     try:
-        made(made(path.parent.parent) / path.parent.name)
+        make_state_folder(make_state_folder(path.parent.parent) / path.parent.name)
         replace_file(path, text)
     except OSError as error:
         raise JoulewiseError(
@@ -147,7 +149,7 @@ def profile_path(uid: str, environ: Mapping[str, str]) -> Path:
 
 
 def _with_calibration(
-    documented: SensorProfile, calibrated: KeptCard, quantity: Quantity
+    documented: SensorProfile, calibrated: CalibratedProfile, quantity: Quantity
 ) -> SensorProfile:
     """The profile with every value that was calibrated in place of the documented one."""
     timing = calibrated.sensors.get(quantity.value)
@@ -193,9 +195,9 @@ def _tick_s(counter: SensorInfo) -> float | None:
     return counter.update_period_s if counter.source.is_sensor else 0.0
 
 
-def _parse(payload: Any) -> KeptCard:
+def _parse(payload: Any) -> CalibratedProfile:
     """Decode and check a profile; a ValueError where it is damaged or of another version."""
-    profile = decode(KeptCard, payload)
+    profile = decode(CalibratedProfile, payload)
     # A number that is not finite, a missing key and an unknown one do not come back.
     if profile.format != PROFILE_FORMAT or encode(profile) != payload:
         raise ValueError("it is not a profile of this version")

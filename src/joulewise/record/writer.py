@@ -12,8 +12,8 @@ from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import Final
 
-from joulewise.process.failpoints import point
-from joulewise.record.running_total import Tally
+from joulewise.process.failpoints import failpoint
+from joulewise.record.running_total import RunningTotal
 from joulewise.record.statistics import StreamStatistics
 from joulewise.store.arrow_stream import ColumnBuffer, RowBuffer, Stream
 from joulewise.store.files import GrowingFile
@@ -95,7 +95,7 @@ class Writer:
         self._after_round = after_round
         self._backlog_b = backlog_b
         self._streams: list[
-            tuple[RowBuffer | ColumnBuffer, Stream, tuple[StreamStatistics | Tally, ...]]
+            tuple[RowBuffer | ColumnBuffer, Stream, tuple[StreamStatistics | RunningTotal, ...]]
         ] = []
         self._journals: list[tuple[PendingLines, GrowingFile]] = []
         self._urgent: list[GrowingFile] = []
@@ -111,7 +111,7 @@ class Writer:
         self,
         rows: RowBuffer | ColumnBuffer,
         stream: Stream,
-        *consumers: StreamStatistics | Tally,
+        *consumers: StreamStatistics | RunningTotal,
         is_urgent: bool = False,
     ) -> None:
         """Write these rows to a stream, and hand them to ``consumers``.
@@ -156,7 +156,7 @@ class Writer:
             self._take()
             self._for_each(GrowingFile.flush, self._files())
             self._drop_oldest()
-        point("after-batch")
+        failpoint("after-batch")
         self._written.set()
 
     def _take(self) -> None:

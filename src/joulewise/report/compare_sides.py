@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from joulewise.analyse.stored_result import result_of
+from joulewise.analyse.stored_result import load_or_compute_result
 from joulewise.compare.quantities import ComparedRun
 from joulewise.compare.runs import Side
 from joulewise.data.sweeps import Sweep
@@ -105,7 +105,7 @@ def _load_finished(name: str, paths: Sequence[Path]) -> Side:
 
 
 def _load_run(path: Path) -> ComparedRun:
-    return ComparedRun.of(read_manifest(path), result_of(path), path)
+    return ComparedRun.of(read_manifest(path), load_or_compute_result(path), path)
 
 
 def _problem(run: ComparedRun) -> str:

@@ -23,7 +23,7 @@ _FULL: Final = {
 }
 
 
-def unwritten(path: Path, error: OSError, hint: str) -> JoulewiseError:
+def write_error(path: Path, error: OSError, hint: str) -> JoulewiseError:
     """The error for a file that could not be written.
 
     ``hint`` is given where the path was a mistake; a full disk is not the user's mistake.
@@ -73,7 +73,7 @@ def write(shape: pa.Schema, pieces: Iterable[pa.Table], form: str, path: str) ->
                 part.unlink()
         if not isinstance(error, OSError):
             raise
-        raise unwritten(target, error, "give -o a path that can be written") from None
+        raise write_error(target, error, "give -o a path that can be written") from None
     return rows
 
 

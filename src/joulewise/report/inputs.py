@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.analyse.group import GroupRun, sum_group
-from joulewise.analyse.stored_result import result_of
-from joulewise.data import Caution, RunResult, RunWarning
+from joulewise.analyse.stored_result import load_or_compute_result
+from joulewise.data import QualityWarning, RunResult, WarningCode
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.report.resolve import GroupRef, Reference, RunRef, TableRef
@@ -27,7 +27,7 @@ _NAMED: Final = 3
 
 
 @dataclass(frozen=True)
-class MeantRuns:
+class LoadedRuns:
     """A run, or the runs of a group and their sum.
 
     ``left_out`` are the runs that cannot be read, each with the reason. ``alike`` is how many runs
@@ -42,7 +42,7 @@ class MeantRuns:
 
 
 @dataclass(frozen=True)
-class MeantSweep:
+class LoadedSweep:
     """A sweep, and its folder in the store; None where it was read from a table."""
 
     sweep: Sweep
@@ -51,34 +51,34 @@ class MeantSweep:
 
 def load_inputs(
     store: Path, ref: Reference, table_reference: Mapping[str, str]
-) -> MeantRuns | MeantSweep:
+) -> LoadedRuns | LoadedSweep:
     """Load the results; ``table_reference`` is the setting that a table is compared with.
 
     Raises a UsageError where a reference is given and ``ref`` is no table.
     """
     if isinstance(ref, TableRef):
-        return MeantSweep(read_table(ref.path, table_reference), None)
+        return LoadedSweep(read_table(ref.path, table_reference), None)
     if table_reference:
         raise UsageError(
             "--reference is for a table; a sweep has its own", "sweep again with --reference"
         )
     if isinstance(ref, RunRef):
         run = ref.newest
-        result = result_of(run)
+        result = load_or_compute_result(run)
         member = GroupRun(read_manifest(run), result)
-        return MeantRuns(result, (run,), (member,), alike=len(ref.paths))
+        return LoadedRuns(result, (run,), (member,), alike=len(ref.paths))
     if isinstance(ref, GroupRef):
         return load_group(store, ref)
-    return MeantSweep(load(ref.folder), ref.folder)
+    return LoadedSweep(load(ref.folder), ref.folder)
 
 
-def load_group(store: Path, ref: GroupRef) -> MeantRuns:
+def load_group(store: Path, ref: GroupRef) -> LoadedRuns:
     """The runs of a group and their sum, a lower bound where one of them cannot be read."""
     members: dict[Path, GroupRun] = {}
     left_out = []
     for run in ref.paths:
         try:
-            members[run] = GroupRun(read_manifest(run), result_of(run))
+            members[run] = GroupRun(read_manifest(run), load_or_compute_result(run))
         except JoulewiseError as error:  # noqa: PERF203  # the others can still be read
             left_out.append((run.name, error.message))
     if not members:
@@ -93,7 +93,7 @@ def load_group(store: Path, ref: GroupRef) -> MeantRuns:
     ]
     result = sum_group(ref.name, list(members.values()))
     result = _as_lower_bound(result, [run for run, _ in left_out], unreadable)
-    return MeantRuns(result, tuple(members), tuple(members.values()), tuple(left_out))
+    return LoadedRuns(result, tuple(members), tuple(members.values()), tuple(left_out))
 
 
 def _as_lower_bound(
@@ -117,7 +117,7 @@ def _as_lower_bound(
     return replace(
         result,
         run=replace(result.run, total=total),
-        warnings=(RunWarning(Caution.DAMAGED, message, hint), *result.warnings),
+        warnings=(QualityWarning(WarningCode.DAMAGED, message, hint), *result.warnings),
     )
 
 

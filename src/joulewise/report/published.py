@@ -10,7 +10,7 @@ from joulewise.data.sweeps import POWER_LIMIT, Setting
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import SweepResult
 from joulewise.report.tables import Column, Table
-from joulewise.simulate.published import PublishedRow, read_table
+from joulewise.simulate.published_caps import PublishedRow, read_table
 
 METRICS: Final = {
     "energy": "min_e",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from joulewise.data.sweeps import KNOB_KEYS, knob_option
+from joulewise.data.sweeps import CONTROL_KEYS, control_option
 from joulewise.store.manifest import Manifest
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
@@ -45,7 +45,7 @@ _SWEEP: Final = {
 _IN_A_FILE: Final = {"constraints": "constraints", "environ": "variables", "cwd": "working folder"}
 
 
-def run_again(manifest: Manifest) -> str:
+def rerun_command(manifest: Manifest) -> str:
     """The command with the same options and settings; empty where no command was recorded."""
     if not manifest.commands:
         return ""
@@ -58,14 +58,16 @@ def run_again(manifest: Manifest) -> str:
     return shlex.join(["joulewise", "run", *given, *hooks, "--", *arguments])
 
 
-def sweep_again(asked_json: Mapping[str, Any]) -> tuple[str, str]:
+def rerun_sweep_command(asked_json: Mapping[str, Any]) -> tuple[str, str]:
     """The command of a sweep, from its ``asked``; and what only a sweep file could add to it."""
     asked = SweepSpec.from_json(asked_json)
     axes = (
         word
         for name, values in asked.axes.items()
         for word in (
-            (knob_option(name), values) if name in KNOB_KEYS else ("--set", f"{name}={values}")
+            (control_option(name), values)
+            if name in CONTROL_KEYS
+            else ("--set", f"{name}={values}")
         )
     )
     reference = (
@@ -110,12 +112,15 @@ def _settings(settings: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
         "cpu": ("power_limit_w",),
     }
     gpus = [key.removeprefix("gpu") for key in settings if key.startswith("gpu")]
-    for kind, knobs in kinds.items():
+    for kind, controls in kinds.items():
         boards = [values for key, values in settings.items() if key.startswith(kind)]
-        for knob in knobs:
+        for knob in controls:
             values = {board.get(knob) for board in boards}
             if len(values) == 1 and (value := values.pop()) is not None:
-                yield from (knob_option("cpu_limit_w" if kind == "cpu" else knob), _number(value))
+                yield from (
+                    control_option("cpu_limit_w" if kind == "cpu" else knob),
+                    _number(value),
+                )
     if gpus:
         yield from ("--gpu", ",".join(gpus))
 

@@ -17,7 +17,7 @@ from joulewise.data.sweeps import (
 )
 from joulewise.formatting import one_line, within
 from joulewise.metrics.result import Interval, ParabolaFit
-from joulewise.sweep.space import is_one_knob
+from joulewise.sweep.space import is_one_control
 
 AXES: Final = {
     POWER_LIMIT: ("limit", "W"),
@@ -27,7 +27,7 @@ AXES: Final = {
 }
 """What the controls of a device are called, and their units."""
 
-COUNTED: Final = {"gpu": "GPU", "node": "node", "wall": "wall"}
+BOUNDARY_NAMES: Final = {"gpu": "GPU", "node": "node", "wall": "wall"}
 """What system boundaries are called."""
 
 _PARTS: Final = {"gpu": "GPU", "rest": "CPU and memory"}
@@ -59,7 +59,7 @@ def simulated_words(parts: Collection[str]) -> str:
 
 def boundary_words(boundary: str, source: str, per: str) -> str:
     """``System boundary: GPU (measured)``, with what figures are per unless that is a run."""
-    name = COUNTED[boundary]
+    name = BOUNDARY_NAMES[boundary]
     sources = f" ({source.removeprefix(f'{name} ')})" if source else ""
     return f"System boundary: {name}{sources}" + ("" if per == "run" else f"; figures per {per}")
 
@@ -69,7 +69,7 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def fit_worth(fit: ParabolaFit) -> str:
+def fit_quality(fit: ParabolaFit) -> str:
     """``R² = 0.918 for the means, 0.632 for single runs``; empty with too few limits for it."""
     if fit.r2 is None or fit.means_r2 is None:
         return ""
@@ -93,7 +93,7 @@ def runs_planned(points: Sequence[Setting], number: int, *, is_search: bool) -> 
     """``12 runs``; for a search, which may need fewer, ``at most 36 runs and short trials``."""
     if not is_search:
         return counted(number, "run")
-    if is_one_knob(points):
+    if is_one_control(points):
         return f"at most {counted(number, 'run')}"
     return f"at most {number} runs and short trials"
 
@@ -133,7 +133,7 @@ def _rounded(percent: float, decimals: int) -> float:
     return round(percent, decimals) + 0.0
 
 
-def more_or_less(ratios: Sequence[tuple[Interval | None, str, str]], other: str) -> str:
+def describe_ratios(ratios: Sequence[tuple[Interval | None, str, str]], other: str) -> str:
     """Ratios to ``other`` as part of a sentence, each with its quantity and a note.
 
     ``12.3 ± 1.1 % less energy and 3.0 % more time than A``; ``8.1 times the energy of A (1.3 to

@@ -348,6 +348,6 @@ def write_tables(tables: Mapping[str, Table], folder: Path) -> Iterator[Path]:
                 path.write_text(form(table), encoding="utf-8", errors=UNENCODABLE)
                 yield path
     except OSError as error:
-        from joulewise.report.export import unwritten  # loads pyarrow
+        from joulewise.report.export import write_error  # loads pyarrow
 
-        raise unwritten(folder, error, "name a folder that can be written to") from None
+        raise write_error(folder, error, "name a folder that can be written to") from None

@@ -8,7 +8,7 @@ from typing import Final
 
 from joulewise.data.sweeps import Planned, Setting, Trial
 from joulewise.errors import UsageError
-from joulewise.metrics.boundary import Line, View, amount
+from joulewise.metrics.boundary import SystemBoundary, View, amount
 from joulewise.metrics.metric import Metric, Reference
 
 # The probability from which on a choice is called sure; chosen, the usual 95 %.
@@ -52,7 +52,7 @@ class Objective:
 def observe(trials: Iterable[Trial], view: View) -> Iterator[tuple[Trial, float, float]]:
     """Time in s and energy in J, at the boundary of the view, of trials where both are known."""
     amounts = [(trial, counted) for trial in trials if (counted := amount(trial, view))]
-    line = Line.around(amounts, view)
+    line = SystemBoundary.from_trials(amounts, view)
     for trial, counted in amounts:
         energy = dict(line.energies(counted)).get(view.boundary)
         if energy is not None and energy.value > 0 and counted.time_s > 0:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from joulewise.data.contract import told_energy
+from joulewise.data.run_result_json import decode_energy
 from joulewise.errors import UsageError
 from joulewise.formatting import figures, one_line, seconds
 from joulewise.report.filters import parse_filter
@@ -22,7 +22,7 @@ from joulewise.serve.lookup import LINK, link_problem
 from joulewise.store.index.conditions import ALWAYS, SqlCondition, text_is
 from joulewise.store.index.folder_index import FolderIndex, ListPage, query_index
 from joulewise.store.index.run_entry import NEWEST_FIRST, OLDEST_FIRST, RUNS, RunEntry, select_runs
-from joulewise.store.runs import RECORDING, unlistable
+from joulewise.store.runs import RECORDING, unlistable_store_error
 from joulewise.sweep.entry import SweepEntry, list_sweeps
 from joulewise.sweep.stored_sweeps import FILE
 from joulewise.units import NS_PER_S
@@ -179,7 +179,7 @@ def list_store(store: Path, query: ListQuery) -> Listing:
     except FileNotFoundError:
         listing = Listing((), (), query)
     except OSError as error:
-        raise unlistable(store, error) from None
+        raise unlistable_store_error(store, error) from None
     return _add_sweeps(replace(listing, problem=problem), store)
 
 
@@ -248,7 +248,7 @@ def _run_row(run: RunEntry) -> RunRow:
     if run.problem or run.link:
         reason = f"{run.link} is {LINK}" if run.link else run.problem
         return RunRow(run.path.name, problem=reason)
-    total = told_energy(run.energy)
+    total = decode_energy(run.energy)
     energy, error = ("–", "") if total is None else figures(total)  # noqa: RUF001
     return RunRow(
         folder=run.path.name,

@@ -152,29 +152,29 @@ class Reports:
 
     def _run_page(self, folder: Path) -> HtmlPage:
         from joulewise.analyse.group import GroupRun
-        from joulewise.analyse.stored_result import result_of
+        from joulewise.analyse.stored_result import load_or_compute_result
         from joulewise.report.html.pages import run_page
-        from joulewise.report.inputs import MeantRuns
+        from joulewise.report.inputs import LoadedRuns
 
-        result = result_of(folder)
-        resolved = MeantRuns(result, (folder,), (GroupRun(read_manifest(folder), result),))
+        result = load_or_compute_result(folder)
+        resolved = LoadedRuns(result, (folder,), (GroupRun(read_manifest(folder), result),))
         return run_page(resolved, self._store, program=self._program)
 
     def _sweep_page(self, folder: Path) -> HtmlPage:
-        from joulewise.metrics.boundary import GPU, View, boundary_read
+        from joulewise.metrics.boundary import GPU, View, resolve_boundary
         from joulewise.metrics.evaluate import evaluate
         from joulewise.metrics.metric import parse
         from joulewise.report.html.pages import sweep_page
-        from joulewise.report.inputs import MeantSweep
+        from joulewise.report.inputs import LoadedSweep
         from joulewise.report.views.projection import next_commands, outlook
 
         sweep = self._sweep(folder)
         options = sweep.asked
-        boundary = boundary_read(options.get("boundary", GPU), sweep)
+        boundary = resolve_boundary(options.get("boundary", GPU), sweep)
         view = View(boundary, overhead_w=options.get("overhead_w"), pue=options.get("pue"))
         result = evaluate(sweep, [parse(text) for text in options.get("by") or ()], view)
         commands = next_commands(sweep, outlook(sweep, result, view), self._program)
-        return sweep_page(MeantSweep(sweep, folder), result, view, self._store, commands=commands)
+        return sweep_page(LoadedSweep(sweep, folder), result, view, self._store, commands=commands)
 
     def _compare_page(self, a: Sequence[str], b: Sequence[str]) -> HtmlPage:
         from joulewise.compare.runs import Side
@@ -204,11 +204,11 @@ class Reports:
         return run_folder(self._store, name)
 
     def _run(self, name: str) -> ComparedRun:
-        from joulewise.analyse.stored_result import result_of
+        from joulewise.analyse.stored_result import load_or_compute_result
         from joulewise.compare.quantities import ComparedRun
 
         folder = run_folder(self._store, name)
-        return ComparedRun.of(read_manifest(folder), result_of(folder), folder)
+        return ComparedRun.of(read_manifest(folder), load_or_compute_result(folder), folder)
 
     def _sweep(self, folder: Path) -> Sweep:
         """A sweep whose runs are all in this store: its file could name any path."""

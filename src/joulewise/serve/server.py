@@ -368,7 +368,7 @@ class ViewServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def in_browser(url: str, *, is_wanted: bool) -> Iterator[None]:
+def open_in_browser(url: str, *, is_wanted: bool) -> Iterator[None]:
     """Open an address in the browser without showing it in the list of processes.
 
     The browser gets a file that redirects to it, which only its owner can read, and which exists

@@ -15,8 +15,8 @@ sensors and outlives it. They exchange JSON lines over a socket::
     forecast.py          what the whole run will take
     budget.py            limits on energy, time and carbon
     settings.py          power limits and clocks for the time of a run
-    find_gpus.py         which GPUs and CPUs can be set, found by a process of its own
+    gpu_discovery.py     which GPUs and CPUs can be set, found by a process of its own
     gpu_visibility.py    which GPUs a command can use
     group.py             one recorder for all commands of a group on a node
-    terminate.py         finds and ends the processes of a command
+    termination.py       finds and ends the processes of a command
 """

@@ -39,9 +39,6 @@ _MIN_DRIFT_EPOCHS: Final = 4
 # unless epochs drift.
 _MAX_POINTS: Final = 512
 _MAX_EPOCHS: Final = 256
-_Z95: Final = 1.959964  # 97.5 % quantile of the normal distribution
-# The same of Student's t, where the series in ``student`` is off by more than 0.2 %.
-_STUDENT: Final = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
 
 
 @dataclass(frozen=True)
@@ -245,19 +242,10 @@ def as_json(forecast: RunForecast | Unavailable) -> dict[str, Any]:
 
 
 def student(degrees: int) -> float:
-    """97.5 % quantile of Student's t, within 0.2 % (Abramowitz and Stegun, 26.7.5).
+    """The 97.5 % quantile of Student's t distribution."""
+    from joulewise.analyse.student_t import student as student_quantile
 
-    Computed by hand: the recorder loads no scipy.
-    """
-    if degrees in _STUDENT:
-        return _STUDENT[degrees]
-    z, n = _Z95, degrees
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )
+    return float(student_quantile(degrees))
 
 
 def _forecast_total(

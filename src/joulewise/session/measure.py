@@ -38,7 +38,7 @@ from joulewise.units import NS_PER_S
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from joulewise.data import RunWarning
+    from joulewise.data import QualityWarning
     from joulewise.hooks.marks import Marks
     from joulewise.session.recorder_client import RecorderProcess
 
@@ -94,7 +94,7 @@ class Measurement:
         self._start_ns = 0
         self._end_ns = 0
         self._result: RunResult | None = None
-        self._trouble: RunWarning | None = None
+        self._trouble: QualityWarning | None = None
         self.path: Path | None = None
         self._lock = threading.RLock()
         self._recorder: RecorderProcess | None = None
@@ -179,7 +179,7 @@ class Measurement:
         return list_spans(self.result) if self.result else ()
 
     @property
-    def warnings(self) -> tuple[RunWarning, ...]:
+    def warnings(self) -> tuple[QualityWarning, ...]:
         """What may be wrong with the figures."""
         of_result = self.result.warnings if self.result else ()
         return (*of_result, self._trouble) if self._trouble else of_result
@@ -282,14 +282,14 @@ class Measurement:
             self._give_up(recorder.remark or "the recorder ended before the measurement did", None)
 
     def _give_up(self, what: str, error: Exception | None) -> None:
-        from joulewise.data import Caution, RunWarning
+        from joulewise.data import QualityWarning, WarningCode
 
         reason = error.message if isinstance(error, JoulewiseError) else str(error or "")
         hint = error.hint if isinstance(error, JoulewiseError) else ""
         if self.id:
             hint = hint or f"joulewise show {self.id} shows what was recorded until then"
         message = f"{what}: {reason}" if reason else what
-        self._trouble = RunWarning(Caution.RECORDER_ENDED, message, hint)
+        self._trouble = QualityWarning(WarningCode.RECORDER_ENDED, message, hint)
         warnings.warn(
             f"joulewise: {message}; energies are not known" + (f" ({hint})" if hint else ""),
             RuntimeWarning,

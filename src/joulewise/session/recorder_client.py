@@ -28,13 +28,13 @@ from typing import Any, Final
 from joulewise.data import RunResult
 from joulewise.errors import JoulewiseError
 from joulewise.process import linux
-from joulewise.process.child import start as start_apart
+from joulewise.process.child import start_process as start_apart
 from joulewise.process.json_lines import JsonSocket, Message
 from joulewise.session import group
 from joulewise.session.gpu_visibility import GpuVisibility
 from joulewise.session.group import TakenError
 from joulewise.session.request import Ready, Request
-from joulewise.store.runs import not_made
+from joulewise.store.runs import creation_error
 
 _HINT: Final = "run `joulewise doctor`"
 # Chosen. Starting includes the discovery of devices, for which each driver has 2.5 s; ending, the
@@ -109,7 +109,7 @@ def _request_start(
         try:
             where = os.path.abspath(store)  # noqa: PTH100  # pathlib's would follow links
         except OSError as error:  # the working folder was deleted
-            raise not_made("run", store, error) from None
+            raise creation_error("run", store, error) from None
         sight = {"sight": asdict(visibility)} if visibility else {}
         connection.send("start", store=where, shared=shared, request=asdict(request), **sight)
         ready = _await_ready(connection)
@@ -211,7 +211,7 @@ class RecorderProcess:
         """
         request = request or Request()
         environ = os.environ if environ is None else environ
-        if request.group and linux.HERE:
+        if request.group and linux.IS_LINUX:
             with suppress(TakenError):
                 for _ in range(_TRIES_TO_JOIN):
                     shared = join(store, request, environ)
@@ -299,7 +299,7 @@ class RecorderProcess:
         if last["result"] is None:
             self.remark = f"the result cannot be computed: {last['reason']}"
             return None
-        from joulewise.data.contract import from_json
+        from joulewise.data.run_result_json import from_json
 
         return from_json(last["result"])
 

@@ -13,13 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from joulewise.data.contract import as_json
+from joulewise.data.run_result_json import as_json
 from joulewise.process.json_lines import JsonSocket, Message
 from joulewise.session.budget import as_message
 from joulewise.session.gpu_visibility import GpuVisibility
 from joulewise.session.recording import Recording
 from joulewise.session.request import Request
-from joulewise.session.terminate import Ending, left_running
+from joulewise.session.termination import CommandTermination, left_running
 from joulewise.store.manifest import CommandRecord
 
 _WORKING_S: Final = 1.0
@@ -223,7 +223,7 @@ class RecorderServer:
         member.connection.close()
         if member.token:
             with self._working():
-                Ending(member.token).end(_GRACE_S)
+                CommandTermination(member.token).end(_GRACE_S)
         for pid in member.running:
             self._recording.command_ended(pid, end_ns, _KILLED if member.token else None)
         if member.running:

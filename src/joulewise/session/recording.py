@@ -30,19 +30,28 @@ from time import monotonic_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.data import Caution, Energy, Kind, RunResult, RunWarning, Span, Unavailable, total
+from joulewise.data import (
+    Energy,
+    Kind,
+    QualityWarning,
+    RunResult,
+    Span,
+    Unavailable,
+    WarningCode,
+    total,
+)
 from joulewise.data.codec import finite
-from joulewise.data.contract import TOTAL, energy_json
 from joulewise.data.energy import factors_of_estimates, scale
+from joulewise.data.run_result_json import TOTAL, encode_energy
 from joulewise.devices import Options, discover, visible_gpus
 from joulewise.errors import JoulewiseError
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.record.running_total import Tally
+from joulewise.record.running_total import RunningTotal
 from joulewise.session.budget import Budget, BudgetEvent, BudgetWatch, as_note, parse_budget
 from joulewise.session.forecast import Forecaster, RunForecast, as_json
 from joulewise.session.gpu_visibility import GpuVisibility
 from joulewise.session.request import Ready, Request
-from joulewise.session.terminate import list_names
+from joulewise.session.termination import list_names
 from joulewise.store.files import open_regular, replace_file
 from joulewise.store.layout import LIVE, MANIFEST, MARKS, PROCESSES
 from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, with_command
@@ -68,7 +77,7 @@ class PowerDraw:
 
 
 def estimate_draw(
-    tallies: Mapping[str, Tally],
+    tallies: Mapping[str, RunningTotal],
     devices: Collection[RecordedDevice],
     counted: Collection[str],
     now_ns: int,
@@ -90,7 +99,7 @@ def estimate_draw(
     return PowerDraw(sum(known_j), most_w) if known_j else None
 
 
-def _most_w(tally: Tally, device: RecordedDevice, now_ns: int) -> float:
+def _most_w(tally: RunningTotal, device: RecordedDevice, now_ns: int) -> float:
     power_w = tally.power_w
     if power_w is None and device.maximum_w is not None:
         return device.maximum_w
@@ -100,7 +109,7 @@ def _most_w(tally: Tally, device: RecordedDevice, now_ns: int) -> float:
     return max(power_w, _RISE_FACTOR * power_w if device.maximum_w is None else device.maximum_w)
 
 
-def energy_so_far(tally: Tally | None, device: RecordedDevice) -> Energy | None:
+def energy_so_far(tally: RunningTotal | None, device: RecordedDevice) -> Energy | None:
     """Energy that a device has used so far, with its error; None where it could not be read."""
     drawn = tally.sum if tally else None
     if drawn is None:
@@ -187,8 +196,8 @@ class LiveProgress:
             "t_ns": now_ns,
             "time_s": (now_ns - self._start_ns) / NS_PER_S,
             "energy_j": {
-                TOTAL: energy_json(total_energy),
-                **{key: energy_json(energy) for key, energy in energy_j.items()},
+                TOTAL: encode_energy(total_energy),
+                **{key: encode_energy(energy) for key, energy in energy_j.items()},
             },
             "counted": sorted(counted),
             "epochs": self._forecaster.epochs,
@@ -401,8 +410,8 @@ class Recording:
         try:
             write_result(self.run, result)
         except OSError as error:
-            warning = RunWarning(
-                Caution.NOT_STORED,
+            warning = QualityWarning(
+                WarningCode.NOT_STORED,
                 f"the result is not stored: {error.strerror}",
                 "free some disk space; `joulewise show` computes it again",
             )
@@ -420,23 +429,23 @@ class Recording:
 
     def note_stopped(self, why: str) -> None:
         """Note that measuring stopped before the command ended."""
-        self._recorder.note(Caution.STOPPED.value, why)
+        self._recorder.note(WarningCode.STOPPED.value, why)
 
     def note_unguarded(self, why: str) -> None:
         """Note that the guardian of the run's settings is gone."""
-        self._recorder.note(Caution.SETTINGS_UNGUARDED.value, why)
+        self._recorder.note(WarningCode.SETTINGS_UNGUARDED.value, why)
 
     def note_left(self, names: Sequence[str]) -> None:
         """Note the processes of the command that did not end with it."""
         count = "a process" if len(names) == 1 else f"{len(names)} processes"
         goes = "still runs and is" if len(names) == 1 else "still run and are"
         message = f"{count} of the command {goes} not counted: {list_names(names)}"
-        self._recorder.note(Caution.LEFT_RUNNING.value, message)
+        self._recorder.note(WarningCode.LEFT_RUNNING.value, message)
 
     def _note_check_failure(self, error: Exception) -> None:
         if not self._has_check_failed:
             self._has_check_failed = True
-            code = Caution.BUDGET.value if self.request.budgets else "look_failed"
+            code = WarningCode.BUDGET.value if self.request.budgets else "look_failed"
             why = f"{type(error).__name__}: {error}"
             self._recorder.note(code, f"budgets were not checked until the end: {why}")
 
@@ -444,7 +453,7 @@ class Recording:
         if event.state == "exceeded":  # a forecast says nothing once there is a result
             self._exceeded.append(event)
             note = as_note(event)
-            self._recorder.note(Caution.BUDGET.value, event.message, **note)
+            self._recorder.note(WarningCode.BUDGET.value, event.message, **note)
 
 
 def _source(device: RecordedDevice) -> str:
@@ -483,7 +492,7 @@ class ProgressTracker:
         )
 
     def check(
-        self, tallies: Mapping[str, Tally], manifest: Manifest, now_ns: int, *, ended: bool
+        self, tallies: Mapping[str, RunningTotal], manifest: Manifest, now_ns: int, *, ended: bool
     ) -> list[BudgetEvent]:
         # Imported late: a short command has ended before this is loaded.
         from joulewise.store.spans import SpanFollower

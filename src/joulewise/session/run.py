@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from joulewise.data import Caution, RunResult
+from joulewise.data import RunResult, WarningCode
 from joulewise.errors import JoulewiseError
 from joulewise.process.child import Child, find_program, replace_process
 from joulewise.process.json_lines import Message
@@ -28,14 +28,20 @@ from joulewise.session.budget import Budget, BudgetWatch, as_message
 from joulewise.session.recorder_client import NoResourcesError, RecorderProcess, RecorderStartError
 from joulewise.session.request import Ready, Request
 from joulewise.session.settings import AppliedSettings
-from joulewise.session.terminate import COMMAND, COMMAND_ID, RUN_ID, Ending, list_names
+from joulewise.session.termination import (
+    COMMAND,
+    COMMAND_ID,
+    RUN_ID,
+    CommandTermination,
+    list_names,
+)
 from joulewise.store.checksums import write_final_checksums
 from joulewise.store.manifest import (
     CommandRecord,
     Manifest,
     read_manifest,
     with_command,
-    write_last,
+    write_final_manifest,
 )
 from joulewise.units import NS_PER_S
 
@@ -71,7 +77,7 @@ class BudgetEnforcer:
         self._reported: set[tuple[str, str]] = set()
         self._token = token
         self._kill_ns = 0
-        self._ending: Ending | None = None
+        self._ending: CommandTermination | None = None
         self.stopped = False
         if any(budget.stop for budget in budgets):
             import psutil  # noqa: F401  # loaded before it is needed to end the command
@@ -117,7 +123,7 @@ class BudgetEnforcer:
         if event["stop"] and not self.stopped:
             self.stopped = True
             self._kill_ns = time.monotonic_ns() + self._grace_ns
-            self._ending = Ending(self._token, self._command.pid)
+            self._ending = CommandTermination(self._token, self._command.pid)
             self._ending.ask()
         self._say(event["message"])  # last: writing to stderr may block
 
@@ -165,7 +171,7 @@ def _write_end(run: Path, command: CommandRecord, failure: str) -> Manifest:
     manifest = with_frameworks(run, read_manifest(run))
     command = replace(command, arguments=mask(command.arguments))
     note = {
-        "code": Caution.RECORDER_ENDED.value,
+        "code": WarningCode.RECORDER_ENDED.value,
         "message": "the recorder ended before the command did: data after its end is missing",
         "hint": f"please report its last message: {failure}"
         if failure
@@ -186,7 +192,7 @@ def _write_end(run: Path, command: CommandRecord, failure: str) -> Manifest:
         notes=(*others, note),
     )
     with suppress(OSError):
-        write_last(run, manifest)
+        write_final_manifest(run, manifest)
     return manifest
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from joulewise.control import Lease
     from joulewise.control.client import GuardianGoneError
     from joulewise.control.holds import RestoreOutcome
-    from joulewise.session.find_gpus import FoundCpu, FoundGpu
+    from joulewise.session.gpu_discovery import DiscoveredCpu, DiscoveredGpu
 
 _PERCENT: Final = "%"
 _MAY_CHANGE: Final = "the settings may not hold until the run ends"
@@ -46,8 +46,8 @@ class Settings:
 
     @property
     def has_gpu_settings(self) -> bool:
-        knobs = self.power_limit, self.sm_clock_mhz, self.mem_clock_mhz
-        return any(knob is not None for knob in knobs)
+        controls = self.power_limit, self.sm_clock_mhz, self.mem_clock_mhz
+        return any(knob is not None for knob in controls)
 
     @property
     def is_nothing(self) -> bool:
@@ -127,34 +127,34 @@ class AppliedSettings:
                 self._report_outcomes(outcomes)
 
     def _report_outcomes(self, outcomes: Sequence[RestoreOutcome]) -> None:
-        from joulewise.control.messages import said
+        from joulewise.control.messages import describe
 
         for outcome in outcomes:
             if not outcome.is_well:
-                self._say(said(outcome))
+                self._say(describe(outcome))
 
 
 def _describe_restored(gone: GuardianGoneError) -> str:
     """As in "the guard service ended and put gpu0's power limit back to 300 W"."""
-    from joulewise.control.holds import End, RestoreOutcome
-    from joulewise.control.messages import said
+    from joulewise.control.holds import RestoreOutcome, RestoreResult
+    from joulewise.control.messages import describe
 
     outcomes = [RestoreOutcome.from_json(each) for each in gone.outcomes or ()]
-    is_put = all(each.end is End.RESTORED and each.value is not None for each in outcomes)
+    is_put = all(each.end is RestoreResult.RESTORED and each.value is not None for each in outcomes)
     how = " and put " if is_put else ": "
-    return f"{gone.message}{how}{', '.join(map(said, outcomes))}; {_CONTINUES}"
+    return f"{gone.message}{how}{', '.join(map(describe, outcomes))}; {_CONTINUES}"
 
 
-def turn(
+def apply_settings(
     settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> AppliedSettings:
     """Apply all settings, or none where one of them is refused."""
     from joulewise.control import lease
-    from joulewise.session.find_gpus import find, pick
+    from joulewise.session.gpu_discovery import discover_settable, select_gpus
 
-    found = find(environ)
+    found = discover_settable(environ)
     requests = (
-        _group_by_limit(settings, pick(found.gpus, settings.gpus))
+        _group_by_limit(settings, select_gpus(found.gpus, settings.gpus))
         if settings.has_gpu_settings
         else ()
     )
@@ -171,7 +171,7 @@ def turn(
 
 
 def _group_by_limit(
-    settings: Settings, found: Sequence[FoundGpu]
+    settings: Settings, found: Sequence[DiscoveredGpu]
 ) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """The values to set and the uids of all GPUs that get them."""
     clocks = {"sm_clock_mhz": settings.sm_clock_mhz, "mem_clock_mhz": settings.mem_clock_mhz}
@@ -183,7 +183,7 @@ def _group_by_limit(
 
 
 def _cpu_settings(
-    settings: Settings, found: Sequence[FoundCpu]
+    settings: Settings, found: Sequence[DiscoveredCpu]
 ) -> Iterator[tuple[dict[str, Any], list[str]]]:
     if settings.cpu_limit_w is None:
         return
@@ -194,14 +194,14 @@ def _cpu_settings(
     yield {"power_limit_w": settings.cpu_limit_w}, [package.uid for package in found]
 
 
-def _limit_w(text: str | None, gpu: FoundGpu) -> float | None:
+def _limit_w(text: str | None, gpu: DiscoveredGpu) -> float | None:
     if text is None:
         return None
     value, unit = _parse_limit(text)
     return _percent_to_w(value, gpu) if unit == _PERCENT else value
 
 
-def _percent_to_w(percent: float, gpu: FoundGpu) -> float:
+def _percent_to_w(percent: float, gpu: DiscoveredGpu) -> float:
     default_w = gpu.default_w
     if default_w is None:
         raise DeviceError(

@@ -229,7 +229,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Knobs:
+class ControlSettings:
     """What a unit's controls are set to. Locks are (lowest, highest) clock, None where unlocked."""
 
     limit_w: float

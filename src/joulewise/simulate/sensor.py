@@ -335,7 +335,7 @@ def _ns(time_s: float) -> int:
     return round(time_s * NS_PER_S)
 
 
-FAST: Final = (Quantity.POWER, Quantity.ENERGY)
+POWER_AND_ENERGY: Final = (Quantity.POWER, Quantity.ENERGY)
 _UTILISATION_COLUMNS: Final = {
     Quantity.GPU_UTILISATION: "busy",
     Quantity.MEMORY_UTILISATION: "memory_busy",
@@ -347,8 +347,8 @@ _PIECE_COLUMNS: Final = {
     Quantity.PERFORMANCE_STATE: "pstate",
     Quantity.THROTTLE: "throttle",
 }
-ALL: Final = (
-    *FAST,
+ALL_QUANTITIES: Final = (
+    *POWER_AND_ENERGY,
     Quantity.POWER_AVERAGE,
     Quantity.POWER_INSTANT,
     *_UTILISATION_COLUMNS,
@@ -360,7 +360,7 @@ def poll(
     unit: BoardUnit,
     timeline: Timeline,
     t_ns: NDArray[np.int64],
-    quantities: Collection[Quantity] = FAST,
+    quantities: Collection[Quantity] = POWER_AND_ENERGY,
 ) -> dict[str, NDArray[Any]]:
     """What a program that polls NVML at ``t_ns`` reads, as columns.
 

@@ -1,7 +1,7 @@
 """Trainings and bursts of load in virtual time: hours of it in milliseconds, with exact energy.
 
 - :func:`simulate`: a whole training, as a :class:`VirtualRun`
-- :func:`play_bursts`: pauses and bursts of load, to check what polling a sensor can show
+- :func:`simulate_bursts`: pauses and bursts of load, to check what polling a sensor can show
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from joulewise.data import Quantity
-from joulewise.simulate.model import BoardUnit, Knobs, Load, Workload
+from joulewise.simulate.model import BoardUnit, ControlSettings, Load, Workload
 from joulewise.simulate.physics.board_state import settled_c
 from joulewise.simulate.physics.integrate import equilibrium_c, play, rest, run_factors
-from joulewise.simulate.sensor import FAST, poll
+from joulewise.simulate.sensor import POWER_AND_ENERGY, poll
 from joulewise.simulate.timeline import Timeline, concat
 from joulewise.simulate.workloads import StepSequence, iterate_epochs
 from joulewise.units import NS_PER_S
@@ -49,7 +49,7 @@ class VirtualRun:
 
     unit: BoardUnit
     workload: Workload
-    knobs: Knobs
+    controls: ControlSettings
     timeline: Timeline
     spans: Mapping[str, Spans]
 
@@ -74,7 +74,7 @@ class VirtualRun:
         return self.timeline.energy_at(spans.end_ns) - self.timeline.energy_at(spans.start_ns)
 
     def trace(
-        self, rate_hz: float, quantities: Collection[Quantity] = FAST
+        self, rate_hz: float, quantities: Collection[Quantity] = POWER_AND_ENERGY
     ) -> dict[str, NDArray[Any]]:
         """The readings of a program that polls NVML at that rate, by column (see ``poll``)."""
         start_ns, end_ns = self.timeline.start_ns, self.timeline.end_ns
@@ -86,7 +86,7 @@ class VirtualRun:
 def simulate(
     workload: Workload,
     unit: BoardUnit,
-    controls: Knobs,
+    controls: ControlSettings,
     *,
     seed: int = 0,
     run_noise: float | None = None,
@@ -112,7 +112,9 @@ def simulate(
 class _VirtualBoard:
     """A unit's present state, and what it has done so far (``parts``)."""
 
-    def __init__(self, unit: BoardUnit, controls: Knobs, factors: tuple[float, float]) -> None:
+    def __init__(
+        self, unit: BoardUnit, controls: ControlSettings, factors: tuple[float, float]
+    ) -> None:
         self.parts: list[Timeline] = []
         self._unit = unit
         self._controls = controls
@@ -190,7 +192,11 @@ class Bursts:
     off_ns: NDArray[np.int64]
 
     def poll(
-        self, rate_hz: float, quantities: Collection[Quantity] = FAST, *, late: float = 0.0
+        self,
+        rate_hz: float,
+        quantities: Collection[Quantity] = POWER_AND_ENERGY,
+        *,
+        late: float = 0.0,
     ) -> dict[str, NDArray[Any]]:
         """Polls at random moments; the share ``late`` of them comes some 10 ms too late."""
         draw = np.random.default_rng(self.unit.seed)
@@ -201,10 +207,10 @@ class Bursts:
         return poll(self.unit, self.timeline, t_ns, quantities)
 
 
-def play_bursts(
+def simulate_bursts(
     unit: BoardUnit,
     load: Load,
-    controls: Knobs,
+    controls: ControlSettings,
     bursts: Iterable[tuple[float, float]],
     tail_s: float = 0.5,
 ) -> Bursts:

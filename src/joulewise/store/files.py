@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from joulewise.process.failpoints import point
+from joulewise.process.failpoints import failpoint
 
 # A name or an argument that is not UTF-8 has surrogates (PEP 383), which no file of text can hold.
 # They are written as \udcff, which is what JSON has for them.
@@ -169,9 +169,9 @@ def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        point(f"before-rename-{path.name}")
+        failpoint(f"before-rename-{path.name}")
         part.replace(path)
-        point(f"after-rename-{path.name}")
+        failpoint(f"after-rename-{path.name}")
     except OSError:
         part.unlink(missing_ok=True)
         raise
@@ -190,9 +190,9 @@ def replace_by_reserve(path: Path, text: str, reserve: Path) -> None:
         file.flush()
         file.truncate()
         os.fsync(file.fileno())
-    point(f"before-rename-{path.name}")
+    failpoint(f"before-rename-{path.name}")
     reserve.replace(path)
-    point(f"after-rename-{path.name}")
+    failpoint(f"after-rename-{path.name}")
     sync(path.parent)
 
 

@@ -81,12 +81,12 @@ class StreamKind(str, Enum):
     BUFFER_MEMORY_CLOCK = f".buffer.{Quantity.MEMORY_CLOCK.value}"
 
 
-def buffer_lane(quantity: Quantity) -> StreamKind:
+def buffer_stream_kind(quantity: Quantity) -> StreamKind:
     """The stream of the driver's own samples of a quantity."""
     is_power = quantity is Quantity.POWER
     return StreamKind.BUFFER if is_power else StreamKind(f".buffer.{quantity.value}")
 
 
-def lane_path(run: Path, key: str, kind: StreamKind, suffix: str) -> Path:
+def stream_path(run: Path, key: str, kind: StreamKind, suffix: str) -> Path:
     """The file of one stream of the device with that key; ``suffix`` is STREAM or PACKED."""
     return run / TRACE / f"{key}{kind.value}{suffix}"

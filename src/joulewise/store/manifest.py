@@ -201,7 +201,7 @@ def reserve_last(run: Path) -> None:
         (run / RESERVE).unlink(missing_ok=True)
 
 
-def write_last(run: Path, manifest: Manifest) -> None:
+def write_final_manifest(run: Path, manifest: Manifest) -> None:
     """Write the final run.json, in the space that was reserved for it."""
     try:
         replace_by_reserve(run / MANIFEST, _text(manifest), run / RESERVE)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from joulewise.process.failpoints import point
+from joulewise.process.failpoints import failpoint
 from joulewise.store.arrow_stream import TIME, read_batches
 from joulewise.store.files import sync
 from joulewise.store.layout import PACKED, STREAM, TRACE
@@ -52,9 +52,9 @@ def pack(stream: Path, target: Path) -> None:
     try:
         write_packed(part, _row_groups(stream))
         sync(part)
-        point("compact-written")
+        failpoint("compact-written")
         part.replace(target)
-        point("compact-renamed")
+        failpoint("compact-renamed")
         sync(target.parent)
     finally:
         part.unlink(missing_ok=True)

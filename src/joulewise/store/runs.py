@@ -22,7 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.data.contract import RESULT_FORMAT, check_result
+from joulewise.data.run_result_json import RESULT_FORMAT, check_result
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.process.linux import boot_id, is_alive, pid_namespace
 from joulewise.store.checksums import DamagedJsonError, read_checked_json
@@ -81,11 +81,11 @@ def new_run(store: Path, now_s: float | None = None, run_id: str = "") -> Path:
             shutil.rmtree(run, ignore_errors=True)
             raise
     except OSError as error:
-        raise not_made("run", store, error) from None
+        raise creation_error("run", store, error) from None
     return run
 
 
-def not_made(what: str, store: Path, error: OSError) -> JoulewiseError:
+def creation_error(what: str, store: Path, error: OSError) -> JoulewiseError:
     """The error for a run or sweep (``what``) that could not be made in a store."""
     remedy = _REMEDIES.get(error.errno or 0, "")
     return JoulewiseError(
@@ -257,7 +257,7 @@ def beginning(store: Path, start: str) -> list[Path]:
     return [store / name for name in names if is_file(store / name / MANIFEST)]
 
 
-def in_progress(store: Path) -> Path | None:
+def newest_recording(store: Path) -> Path | None:
     """The newest run that is being recorded; None where there is none."""
     from joulewise.store.index.conditions import text_is
     from joulewise.store.index.run_entry import find_runs
@@ -351,7 +351,7 @@ def remove(run: Path) -> None:
         ) from None
 
 
-def unlistable(store: Path, error: OSError) -> UsageError:
+def unlistable_store_error(store: Path, error: OSError) -> UsageError:
     """The error for a store that exists and cannot be listed."""
     is_refused = error.errno in {errno.EACCES, errno.EPERM}
     remedy = "have its owner open it, or " if is_refused else ""
@@ -370,7 +370,7 @@ def _names(store: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise unlistable(store, error) from None
+        raise unlistable_store_error(store, error) from None
 
 
 def _started_ns(run: Path) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from joulewise.data import Caution, RunWarning, Span
+from joulewise.data import QualityWarning, Span, WarningCode
 from joulewise.hooks import marks as mark_format
 from joulewise.store.checksums import find_damage
 from joulewise.store.files import open_regular
@@ -375,7 +375,7 @@ class SpanTable:
     total: NDArray[np.int64]
     closed: NDArray[np.bool_]
     ended: NDArray[np.bool_]
-    warnings: tuple[RunWarning, ...] = ()
+    warnings: tuple[QualityWarning, ...] = ()
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -410,7 +410,7 @@ class SpanTable:
 def read_spans(run: Path) -> SpanTable:
     """Every span of a run, with the ranks of one job merged; damage is a warning, not an error."""
     codes: dict[str, int] = {}
-    warnings: list[RunWarning] = []
+    warnings: list[QualityWarning] = []
     parts: list[ProcessSpans] = []
     ended_early = {path.stem for path in (run / MARKS).glob("*.lost")}
     for path in sorted((run / MARKS).glob("*.marks")):
@@ -465,7 +465,7 @@ def _translate_names(
 
 
 def _make_table(
-    codes: dict[str, int], parts: list[dict[str, NDArray[Any]]], warnings: list[RunWarning]
+    codes: dict[str, int], parts: list[dict[str, NDArray[Any]]], warnings: list[QualityWarning]
 ) -> SpanTable:
     flags = ("closed", "ended")
     empty = {column: np.zeros(0, bool if column in flags else np.int64) for column in COLUMNS}
@@ -475,9 +475,9 @@ def _make_table(
     return SpanTable(tuple(codes), **sorted_columns, warnings=tuple(warnings))
 
 
-def _lost_spans(path: Path, reason: str) -> RunWarning:
-    return RunWarning(
-        Caution.SPANS_LOST,
+def _lost_spans(path: Path, reason: str) -> QualityWarning:
+    return QualityWarning(
+        WarningCode.SPANS_LOST,
         f"spans in {path.name} were lost: {reason}",
         "the energy of the whole run is not affected",
     )

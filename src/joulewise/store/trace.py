@@ -18,7 +18,7 @@ from joulewise.data import Quantity
 from joulewise.store.arrow_stream import ALIGNMENT_B, TIME, is_whole, read_batches, schema
 from joulewise.store.checksums import Damage, find_damage, is_verified
 from joulewise.store.files import entry_exists, open_regular
-from joulewise.store.layout import PACKED, STREAM, StreamKind, lane_path
+from joulewise.store.layout import PACKED, STREAM, StreamKind, stream_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ _OTHER_STREAM: Final = "its columns are those of another file"
 _MESSAGE_START: Final = b"\xff\xff\xff\xff"  # of each message, by the Arrow IPC format
 
 
-class LaneReader:
+class StreamReader:
     """Reads the rows of one stream, in the order of their times."""
 
     def __init__(
@@ -53,12 +53,12 @@ class LaneReader:
             }
 
 
-def open_lane(run: Path, key: str, kind: StreamKind) -> LaneReader | None:
+def open_device_stream(run: Path, key: str, kind: StreamKind) -> StreamReader | None:
     """The reader of a stream; None where nothing was recorded, or nothing can be read.
 
-    Of a damaged file it reads what lies before the damage (:func:`find_lane_damage`).
+    Of a damaged file it reads what lies before the damage (:func:`find_stream_damage`).
     """
-    path = lane_file(run, key, kind)
+    path = stream_file(run, key, kind)
     damage = find_damage(run, path)
     if path.suffix == PACKED:
         reader = _open_packed(path, damage)
@@ -67,7 +67,7 @@ def open_lane(run: Path, key: str, kind: StreamKind) -> LaneReader | None:
     return reader if reader is not None and _has_columns_of(kind, reader.columns) else None
 
 
-def find_lane_damage(
+def find_stream_damage(
     run: Path, key: str, kind: StreamKind, *, is_ended: bool, rows: int | None
 ) -> Damage | None:
     """The damage to the file of a stream, by its checksums; None where there is none.
@@ -76,7 +76,7 @@ def find_lane_damage(
     recorder ended in order (``is_ended``), and have as many ``rows`` as the recorder wrote, None
     where that is not known.
     """
-    path = lane_file(run, key, kind)
+    path = stream_file(run, key, kind)
     damage = find_damage(run, path)
     if damage is not None or is_verified(run, path):
         return damage
@@ -88,7 +88,7 @@ def find_lane_damage(
     else:
         reason = _stream_fault(path, kind, is_ended=is_ended)
     if not reason and is_ended and rows:
-        reader = open_lane(run, key, kind)
+        reader = open_device_stream(run, key, kind)
         rows_left = reader.rows if reader else 0
         reason = f"it has {rows_left} of {rows} rows" if rows_left < rows else ""
     return Damage(name, reason, 0) if reason else None
@@ -115,13 +115,13 @@ def _has_columns_of(kind: StreamKind, columns: Collection[str]) -> bool:
     return set(columns) == {TIME, sampled}
 
 
-def lane_file(run: Path, key: str, kind: StreamKind) -> Path:
+def stream_file(run: Path, key: str, kind: StreamKind) -> Path:
     """The file that a stream is read from: a Parquet file has its name only once it is whole."""
-    packed = lane_path(run, key, kind, PACKED)
-    return packed if entry_exists(packed) else lane_path(run, key, kind, STREAM)
+    packed = stream_path(run, key, kind, PACKED)
+    return packed if entry_exists(packed) else stream_path(run, key, kind, STREAM)
 
 
-def _open_stream(path: Path, sound_b: int | None) -> LaneReader | None:
+def _open_stream(path: Path, sound_b: int | None) -> StreamReader | None:
     columns: tuple[str, ...] = ()
     rows = 0
     for batch in read_batches(path, sound_b):
@@ -129,7 +129,7 @@ def _open_stream(path: Path, sound_b: int | None) -> LaneReader | None:
         rows += batch.num_rows
     if not rows:
         return None
-    return LaneReader(columns, rows, lambda wanted: _read_stream(path, sound_b, wanted))
+    return StreamReader(columns, rows, lambda wanted: _read_stream(path, sound_b, wanted))
 
 
 def _read_stream(path: Path, sound_b: int | None, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -147,7 +147,7 @@ def _read_stream(path: Path, sound_b: int | None, columns: Sequence[str]) -> Ite
         yield pa.Table.from_batches(waiting)
 
 
-def _open_packed(path: Path, damage: Damage | None) -> LaneReader | None:
+def _open_packed(path: Path, damage: Damage | None) -> StreamReader | None:
     """The reader of a Parquet file; None where the index at its end is damaged."""
     if damage is not None and not damage.has_tail:
         return None
@@ -161,7 +161,7 @@ def _open_packed(path: Path, damage: Damage | None) -> LaneReader | None:
         return None
     if not rows or not is_ours:
         return None
-    return LaneReader(columns, rows, lambda wanted: _read_packed(path, groups, wanted))
+    return StreamReader(columns, rows, lambda wanted: _read_packed(path, groups, wanted))
 
 
 def _sound_groups(file: parquet.ParquetFile, sound_b: int | None) -> range:
@@ -237,7 +237,7 @@ def _decoded_ahead(
         yield ahead.popleft().result().select(columns)
 
 
-class LaneFollower:
+class StreamFollower:
     """Reads what an Arrow stream gained since the last poll, without disturbing its writer.
 
     The first poll begins about ``last_b`` bytes before the end: the last minutes of a stream of a

@@ -8,7 +8,7 @@ from typing import Final
 
 from joulewise.data.sweeps import KNOBS, SM_CLOCK
 from joulewise.errors import DeviceError, UsageError
-from joulewise.session import find_gpus as devices
+from joulewise.session import gpu_discovery as devices
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.validate import names_in
 
@@ -66,9 +66,9 @@ def boards(spec: SweepSpec, environ: Mapping[str, str]) -> tuple[TargetBoard, ..
 
 def find_boards(numbers: Sequence[int], environ: Mapping[str, str]) -> tuple[TargetBoard, ...]:
     """GPUs by their numbers, or those that a command would see, and all CPU packages."""
-    found = devices.find(environ)
+    found = devices.discover_settable(environ)
     any_visible = any(gpu.visible for gpu in found.gpus)
-    gpus = devices.pick(found.gpus, numbers) if numbers or any_visible else []
+    gpus = devices.select_gpus(found.gpus, numbers) if numbers or any_visible else []
     return (
         *(
             TargetBoard(

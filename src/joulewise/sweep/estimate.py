@@ -122,24 +122,24 @@ def from_physics(simulated: SimulationSpec, space: Space, store: Path) -> Estima
     import numpy as np
 
     from joulewise.simulate.boards import load_board
-    from joulewise.simulate.model import Knobs
-    from joulewise.simulate.physics.steady_state import run
+    from joulewise.simulate.model import ControlSettings
+    from joulewise.simulate.physics.steady_state import steady_run
     from joulewise.sweep.workload import load
 
     board = load_board(simulated.gpu)
     # The physics takes many power limits at once, for one clock and one workload.
     groups: dict[tuple[float | None, tuple[tuple[str, str], ...]], list[Setting]] = {}
     for setting in space.points:
-        key = setting.knobs.get(SM_CLOCK), tuple(setting.words.items())
+        key = setting.controls.get(SM_CLOCK), tuple(setting.words.items())
         groups.setdefault(key, []).append(setting)
     amounts = {}
     for (clock_mhz, words), settings in groups.items():
         workload = load(simulated, dict(words), board, store)
         limits_w: Any = np.array(
-            [setting.knobs.get(POWER_LIMIT) or board.limits.default_w for setting in settings]
+            [setting.controls.get(POWER_LIMIT) or board.limits.default_w for setting in settings]
         )
         lock = None if clock_mhz is None else (clock_mhz, clock_mhz)
-        time_s, energy_j = run(board, workload, Knobs(limits_w, lock))
+        time_s, energy_j = steady_run(board, workload, ControlSettings(limits_w, lock))
         for setting, run_s, run_j in zip(settings, time_s, energy_j, strict=True):
             amounts[setting] = RunEstimate(float(run_s), float(run_j))
     source = f"in virtual time, by the physics of the simulated {simulated.gpu}"
@@ -228,7 +228,7 @@ def _read_controls(manifest: Manifest) -> dict[str, float | None]:
 
 def _has_controls(run: _EarlierRun, setting: Setting) -> bool:
     controls, _ = run
-    return all(_is_same(name, value, controls[name]) for name, value in setting.knobs.items())
+    return all(_is_same(name, value, controls[name]) for name, value in setting.controls.items())
 
 
 def _is_same(name: str, wanted: float | None, had: float | None) -> bool:

@@ -30,7 +30,7 @@ from joulewise.data.sweeps import (
     Value,
 )
 from joulewise.errors import JoulewiseError
-from joulewise.process.failpoints import point
+from joulewise.process.failpoints import failpoint
 from joulewise.search.objective import TrialKey, trial_key
 from joulewise.search.strategy import Strategy
 from joulewise.store.files import replace_file
@@ -191,7 +191,7 @@ def _is_full_run(run: Planned | Trial) -> bool:
 
 def _is_lower(setting: Setting, other: Setting) -> bool:
     """Whether a setting has a control lower than the other's and none higher, all else the same."""
-    pairs = [(_level(setting.get(name)), _level(other.get(name))) for name in other.knobs]
+    pairs = [(_level(setting.get(name)), _level(other.get(name))) for name in other.controls]
     return (
         setting != other
         and setting.words == other.words
@@ -317,7 +317,7 @@ class _Execution:
         self._observer.began(self._ledger.sweep, self._strategy.left)
         with queue_signals(self._events.put):
             try:
-                point("before-first-run")
+                failpoint("before-first-run")
                 with suppress(Empty):  # a signal that came before the first run
                     self._handle(self._events.get_nowait())
                 while self._fill_slots():
@@ -325,7 +325,7 @@ class _Execution:
             except BaseException:
                 self._stop()
                 raise
-            point("after-last-run")
+            failpoint("after-last-run")
             self._ledger.finish(self._strategy.sure)
 
     def _wait_for_event(self) -> Event:
@@ -436,7 +436,7 @@ class _Execution:
         self._ledger.add(trial)
         self._strategy.tell(trial)
         self._observer.ended(trial, self._ledger.sweep, self._strategy.left)
-        point("between-runs")
+        failpoint("between-runs")
 
     def _stop(self) -> None:
         """End the runs under way, to be made again later; a second signal ends the waiting."""

@@ -12,15 +12,15 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Sweep
-from joulewise.process.failpoints import point
+from joulewise.process.failpoints import failpoint
 from joulewise.search.strategy import Strategy, require_scipy
-from joulewise.session.settings import Settings, turn
+from joulewise.session.settings import Settings, apply_settings
 from joulewise.sweep.boards import TargetBoard, boards
 from joulewise.sweep.execute import Event, SweepObserver, execute
 from joulewise.sweep.grid import Grid
 from joulewise.sweep.lock import SignalInterrupt, queue_signals
 from joulewise.sweep.runners.runner import Runner, make_slots
-from joulewise.sweep.space import Space, is_one_knob, resolve
+from joulewise.sweep.space import Space, is_one_control, resolve
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.stored_sweeps import create, cut_off, is_over, load
 from joulewise.sweep.validate import check
@@ -37,8 +37,10 @@ def _try_controls(
     A user who lacks the right, or finds a control leased, learns it now. The power limit is the
     reference's, so that a job which runs there meanwhile is not slowed down.
     """
-    reference = {name: value for name, value in space.reference.knobs.items() if value is not None}
-    controls = {**space.settings[0].knobs, **reference}
+    reference = {
+        name: value for name, value in space.reference.controls.items() if value is not None
+    }
+    controls = {**space.settings[0].controls, **reference}
     limit_w = controls.get(POWER_LIMIT)
     sets_gpus = any(controls.get(name) is not None for name in (POWER_LIMIT, SM_CLOCK, MEM_CLOCK))
     settings = Settings(
@@ -50,11 +52,11 @@ def _try_controls(
         force=spec.force and any(value is not None for value in controls.values()),
     )
     if not settings.is_nothing:
-        turn(settings, environ, say).close()
+        apply_settings(settings, environ, say).close()
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedSweep:
     """A sweep that can start: its spec has been checked against the boards and the command."""
 
     asked: SweepSpec
@@ -70,7 +72,7 @@ class Prepared:
         return 1 if self.asked.simulated else len(make_slots(self.asked, self.space))
 
 
-def prepare(spec: SweepSpec, environ: Mapping[str, str] | None = None) -> Prepared:
+def prepare(spec: SweepSpec, environ: Mapping[str, str] | None = None) -> PreparedSweep:
     """Resolve a spec against the boards of this machine, a cluster or a simulation.
 
     Raises:
@@ -86,22 +88,24 @@ def prepare(spec: SweepSpec, environ: Mapping[str, str] | None = None) -> Prepar
     targets = boards(spec, environ) if cluster is None else cluster.boards()
     space = resolve(spec, targets, environ)
     strategy(spec, space)  # raises where the space cannot be searched
-    return Prepared(spec, space, environ, cluster)
+    return PreparedSweep(spec, space, environ, cluster)
 
 
-def going_on(every: Sequence[Prepared], store: Path, *, new: bool = False) -> list[Path | None]:
+def find_continued(
+    every: Sequence[PreparedSweep], store: Path, *, new: bool = False
+) -> list[Path | None]:
     """The stored sweep that each is to continue; None where it starts, as with ``new`` all do."""
     return [None] * len(every) if new else cut_off(store, [one.asked for one in every])
 
 
-def gpus_of(every: Iterable[Prepared]) -> list[TargetBoard]:
+def gpus_of(every: Iterable[PreparedSweep]) -> list[TargetBoard]:
     """The GPUs of this machine that the sweeps use; on a cluster each task has its own."""
     local = (one for one in every if not one.asked.simulated and one.cluster is None)
     return list({gpu.uid: gpu for one in local for gpu in one.space.gpus}.values())
 
 
-def conduct(
-    prepared: Prepared, store: Path, observer: SweepObserver, folder: Path | None = None
+def run_sweep(
+    prepared: PreparedSweep, store: Path, observer: SweepObserver, folder: Path | None = None
 ) -> Sweep:
     """Make the runs of a sweep and return it.
 
@@ -120,13 +124,13 @@ def conduct(
     with queue_signals(events.put):
         if not spec.simulated and prepared.cluster is None:
             _try_controls(spec, space, prepared.environ, observer.said)
-            point("knobs-tried")
+            failpoint("knobs-tried")
         if folder is None:
             folder = create(store, spec, space)
-        point("sweep-created")
+        failpoint("sweep-created")
         chosen = strategy(spec, space, prepared.lanes)
         # Along one control hardly any setting is dominated: what is slower draws less.
-        stop_hopeless = spec.adaptive and not is_one_knob(space.points)
+        stop_hopeless = spec.adaptive and not is_one_control(space.points)
         with closing(_make_runner(prepared, store, folder, observer)) as runner:
             sweep = execute(
                 folder, chosen, runner, observer, stop_hopeless=stop_hopeless, events=events
@@ -160,7 +164,7 @@ def strategy(spec: SweepSpec, space: Space, lanes: int = 1) -> Strategy:
         max_power_w=_max_power_w(spec, space),
         seed=spec.seed,
     )
-    search = OneAxisSearch if is_one_knob(space.points) else ManyAxesSearch
+    search = OneAxisSearch if is_one_control(space.points) else ManyAxesSearch
     return search(space.settings, space.reference, objective, slots=lanes, warm_up=spec.warm_up)
 
 
@@ -170,7 +174,9 @@ def _max_power_w(spec: SweepSpec, space: Space) -> float | None:
     return space.limits_w[2] * together if space.limits_w else None
 
 
-def _make_runner(prepared: Prepared, store: Path, folder: Path, observer: SweepObserver) -> Runner:
+def _make_runner(
+    prepared: PreparedSweep, store: Path, folder: Path, observer: SweepObserver
+) -> Runner:
     spec, space = prepared.asked, prepared.space
     if spec.simulated:
         from joulewise.sweep.runners.virtual import VirtualRunner

@@ -2,7 +2,7 @@
 
 - :func:`running`, :func:`is_running`: one process at a time runs a sweep
 - :func:`reserve_gpus`: one sweep at a time has a GPU
-- :func:`queue_signals`, :func:`raised_signals`: signals that end a sweep before its last run
+- :func:`queue_signals`, :func:`raise_on_signals`: signals that end a sweep before its last run
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from urllib.parse import quote
 from joulewise.data.sweeps import Sweep, TrialState
 from joulewise.errors import HeldError, JoulewiseError
 from joulewise.process.linux import boot_id, is_alive, pid_namespace, started_ticks
-from joulewise.process.state_dir import made, state_folder
+from joulewise.process.state_dir import make_state_folder, state_folder
 from joulewise.store.files import open_regular, read_regular
 from joulewise.store.runs import SILENT_NS
 from joulewise.sweep.boards import TargetBoard
@@ -119,7 +119,7 @@ def reserve_gpus(gpus: Iterable[TargetBoard]) -> Iterator[None]:
     with ExitStack() as stack:
         for gpu in gpus:
             with suppress(OSError):
-                folder = made(made(state_folder(os.environ)) / _GPUS)
+                folder = make_state_folder(make_state_folder(state_folder(os.environ)) / _GPUS)
                 refusal = f"{gpu.key} is used by a sweep that is run", "; --gpu names other GPUs"
                 descriptor = _lock(folder / quote(gpu.uid, safe=""), *refusal)
                 stack.callback(os.close, descriptor)
@@ -205,7 +205,7 @@ class BetweenRunsError(JoulewiseError):
 
 
 @contextmanager
-def raised_signals() -> Iterator[None]:
+def raise_on_signals() -> Iterator[None]:
     """Have each signal that ends a sweep raise a :class:`SignalInterrupt`, unless ignored."""
 
     def interrupt(number: int, _: FrameType | None) -> None:

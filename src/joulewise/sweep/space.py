@@ -140,7 +140,7 @@ class Space:
         return (self.reference, *self.settings)
 
 
-def is_one_knob(points: Sequence[Setting]) -> bool:
+def is_one_control(points: Sequence[Setting]) -> bool:
     """Whether all points differ in one control only: a search then makes no probes."""
     differing = [name for name in points[0] if len({point[name] for point in points}) > 1]
     return len(differing) == 1 and differing[0] in KNOBS
@@ -267,5 +267,7 @@ def _reference(
     matching = [setting for setting in settings if named.items() <= setting.as_json().items()]
     first: Mapping[str, Value] = (matching[0] if matching else settings[0]).as_json()
     default_w = next((board.default_w for board in boards if board.is_gpu), None)
-    knobs: dict[str, Value] = {name: default_w if name == POWER_LIMIT else None for name in KNOBS}
-    return Setting.of({axis.name: {**first, **named, **knobs}[axis.name] for axis in axes})
+    controls: dict[str, Value] = {
+        name: default_w if name == POWER_LIMIT else None for name in KNOBS
+    }
+    return Setting.of({axis.name: {**first, **named, **controls}[axis.name] for axis in axes})

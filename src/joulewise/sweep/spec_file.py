@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.data.sweeps import KNOB_KEYS
+from joulewise.data.sweeps import CONTROL_KEYS
 from joulewise.errors import UsageError, did_you_mean
 from joulewise.sweep.axes import format_values
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
@@ -171,9 +171,9 @@ def _own_axes(value: Any) -> dict[str, str]:
 
 
 def _own_axis(name: str, value: Any) -> tuple[str, str]:
-    if name in KNOB_KEYS:
+    if name in CONTROL_KEYS:
         raise ValueError(
-            f"for limits and clocks: write {KNOB_KEYS[name]} = … beside it, not {name} in it"
+            f"for limits and clocks: write {CONTROL_KEYS[name]} = … beside it, not {name} in it"
         )
     return name, format_values(map(_word, value)) if isinstance(value, list) else _word(value)
 
@@ -207,7 +207,7 @@ def _rules() -> Iterator[tuple[str, _Rule]]:
         yield key, _Rule(key, _texts, "a list of texts")
     yield "gpu", _Rule("gpus", _wholes, "a list of whole numbers")
     yield "command", _Rule("command", _command, "a command, as text or a list of texts")
-    for knob, key in KNOB_KEYS.items():
+    for knob, key in CONTROL_KEYS.items():
         yield key, _Rule("axes", _knob_axis(knob), "a range (as text), a number or a list of them")
     yield "set", _Rule("axes", _own_axes, "a table of names and their values")
     yield "reference", _Rule("reference", _words, "a table of names and values")

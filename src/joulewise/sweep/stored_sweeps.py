@@ -32,9 +32,9 @@ from joulewise.store.runs import (
     ELSEWHERE,
     LAST,
     Skipped,
+    creation_error,
     id_second,
     new_directory,
-    not_made,
     order_of,
 )
 from joulewise.sweep.lock import is_running
@@ -125,7 +125,7 @@ def create(store: Path, spec: SweepSpec, space: Space) -> Path:
         (folder / LOGS).mkdir()
         replace_file(folder / FILE, as_text(sweep))
     except OSError as error:
-        raise not_made("sweep", store, error) from None
+        raise creation_error("sweep", store, error) from None
     return folder
 
 

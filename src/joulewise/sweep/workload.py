@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from joulewise.analyse.stored_result import result_of
+from joulewise.analyse.stored_result import load_or_compute_result
 from joulewise.data import Kind, Span
 from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, WARM_UP, Setting, TrialState
 from joulewise.errors import UsageError
 from joulewise.simulate.boards import BOARDS, load_board
-from joulewise.simulate.like import RecordedSteps, Shape, workload_like
-from joulewise.simulate.model import Board, Knobs, Workload
+from joulewise.simulate.model import Board, ControlSettings, Workload
+from joulewise.simulate.recorded_workload import RecordedSteps, TrainingShape, fit_workload
 from joulewise.simulate.workloads import load_workload
 from joulewise.store.layout import SWEEPS, StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice, read_manifest
 from joulewise.store.runs import find
 from joulewise.store.spans import SpanTable, read_spans
-from joulewise.store.trace import open_lane
+from joulewise.store.trace import open_device_stream
 from joulewise.sweep import stored_sweeps as sweeps
 from joulewise.sweep.runners.early_stop import STEP, UNSTEADY_STEPS, measure_window
 from joulewise.sweep.spec import SimulationSpec
@@ -67,8 +67,8 @@ def load_like(which: str, store: Path, board: Board) -> Workload:
     recorded = _board_of(first.device)
     if recorded is not None:
         steps = [run.steps(recorded) for run in runs]
-        return workload_like(first.shape, steps, recorded, board)
-    workload = workload_like(first.shape, [run.scaled(board) for run in runs], board, board)
+        return fit_workload(first.shape, steps, recorded, board)
+    workload = fit_workload(first.shape, [run.scaled(board) for run in runs], board, board)
     source = (
         f"of {first.device.info.name} nothing is known, so that times are its own and watts are "
         f"scaled by the default limits; {workload.source}"
@@ -102,14 +102,14 @@ class _Recorded:
 
     manifest: Manifest
     device: RecordedDevice
-    shape: Shape
+    shape: TrainingShape
     step_s: float
     power_w: float
     slow: dict[str, NDArray[Any]]
 
     @classmethod
     def read(cls, run: Path) -> _Recorded:
-        manifest, result, spans = read_manifest(run), result_of(run), read_spans(run)
+        manifest, result, spans = read_manifest(run), load_or_compute_result(run), read_spans(run)
         used = [d for d in manifest.devices if d.info.key in result.counted]
         gpus = [device for device in used if device.info.kind is Kind.GPU]
         if not gpus:
@@ -121,7 +121,7 @@ class _Recorded:
         if power_w is None:
             raise UsageError(f"{run.name} has no power readings of {key}", "name another run")
         step_s = (window_ns[1] - window_ns[0]) / NS_PER_S / number
-        slow = open_lane(run, key, StreamKind.SLOW)
+        slow = open_device_stream(run, key, StreamKind.SLOW)
         columns = {} if slow is None else _select_rows(slow.chunks(slow.columns), window_ns)
         shape = _shape(manifest, spans, step_s, number)
         memory_b = np.max(columns.get("memory_used_b", np.zeros(1)), initial=0)
@@ -145,14 +145,16 @@ class _Recorded:
         scale = board.limits.default_w / default_w
         limit_w = scale * self.device.settings.get(POWER_LIMIT, default_w)
         steps = self.steps(board)
-        return replace(steps, knobs=Knobs(limit_w), power_w=scale * steps.power_w, clock_mhz=None)
+        return replace(
+            steps, controls=ControlSettings(limit_w), power_w=scale * steps.power_w, clock_mhz=None
+        )
 
-    def _knobs(self, board: Board) -> Knobs:
+    def _knobs(self, board: Board) -> ControlSettings:
         controls = self.manifest.options.get("settings", {}).get(self.device.info.key, {})
         default_w = self.device.default_limit_w or board.limits.default_w
         limit_w = controls.get(POWER_LIMIT) or self.device.settings.get(POWER_LIMIT, default_w)
         sm, memory = (controls.get(name) for name in (SM_CLOCK, MEM_CLOCK))
-        return Knobs(limit_w, sm and (sm, sm), memory and (memory, memory))
+        return ControlSettings(limit_w, sm and (sm, sm), memory and (memory, memory))
 
     def _mean(self, name: str) -> float | None:
         values = self.slow.get(name, np.empty(0))
@@ -192,7 +194,7 @@ def _select_rows(chunks: Any, window_ns: tuple[int, int]) -> dict[str, NDArray[A
     return {name: values[inside] for name, values in columns.items()}
 
 
-def _shape(manifest: Manifest, spans: SpanTable, step_s: float, number: int) -> Shape:
+def _shape(manifest: Manifest, spans: SpanTable, step_s: float, number: int) -> TrainingShape:
     closed = spans.where(spans.closed)
     steps, epochs, validation = (closed.named(name) for name in (STEP, "epoch", "validation"))
     count = max(len(epochs), 1)
@@ -204,7 +206,7 @@ def _shape(manifest: Manifest, spans: SpanTable, step_s: float, number: int) -> 
     if len(epochs):
         epoch_s, steps_s = float(times_s[1].mean()), steps_per_epoch * step_s
         epoch_end_s = epoch_s - steps_s - validation_s - first_s / count
-    return Shape(
+    return TrainingShape(
         manifest.name or manifest.id,
         steps_per_epoch,
         count,

@@ -8,6 +8,6 @@ import pytest
 pytest.register_assert_rewrite("joulewise.testing.devices")
 
 from joulewise.testing.devices import DeviceConformance  # noqa: E402
-from joulewise.testing.toy import ToyClock, ToyDevice  # noqa: E402
+from joulewise.testing.toy_device import ToyClock, ToyDevice  # noqa: E402
 
 __all__ = ["DeviceConformance", "ToyClock", "ToyDevice"]

@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 
 from joulewise.data import (
+    ControlInfo,
+    ControlKind,
     DeviceInfo,
     DriverSample,
     Kind,
-    Knob,
-    KnobInfo,
     Process,
     Quantity,
     Reading,
@@ -80,7 +80,7 @@ class DeviceConformance:
         """The clock of the device's readings."""
         return time.monotonic_ns()
 
-    def writable_control_values(self, device: Device) -> dict[Knob, list[float]]:
+    def writable_control_values(self, device: Device) -> dict[ControlKind, list[float]]:
         """The values that each control is set to, for the controls that this process may set."""
         return {
             control: [info.minimum, info.maximum] if info.choices is None else [*info.choices[:3]]
@@ -110,10 +110,10 @@ class DeviceConformance:
             assert re.fullmatch(r"(gpu|cpu|dram|node)\d+", key), key
 
     def test_what_it_has_does_not_change(self, device: Device) -> None:
-        first = (device.info, dict(device.sensors), dict(device.knobs))
+        first = (device.info, dict(device.sensors), dict(device.controls))
         for quantity in Quantity:
             device.read(quantity)
-        assert (device.info, dict(device.sensors), dict(device.knobs)) == first
+        assert (device.info, dict(device.sensors), dict(device.controls)) == first
 
     # Sensors
 
@@ -207,12 +207,12 @@ class DeviceConformance:
     # Controls
 
     def test_every_control_is_described_or_has_a_reason(self, device: Device) -> None:
-        for control, info in device.knobs.items():
-            assert isinstance(control, Knob)
+        for control, info in device.controls.items():
+            assert isinstance(control, ControlKind)
             if isinstance(info, Unavailable):
                 _check_reason(info)
                 continue
-            assert isinstance(info, KnobInfo), f"{control.value}: {info!r}"
+            assert isinstance(info, ControlInfo), f"{control.value}: {info!r}"
             assert info.knob is control
             assert 0 <= info.minimum <= info.maximum < math.inf, info
             assert info.default is None or info.minimum <= info.default <= info.maximum, info
@@ -227,9 +227,9 @@ class DeviceConformance:
                 _check_reason(info.writable)
 
     def test_a_control_reports_its_setting_or_why_not(self, device: Device) -> None:
-        for control in Knob:
-            info, value = device.knobs.get(control), device.get(control)
-            if isinstance(info, KnobInfo) and info.readable:
+        for control in ControlKind:
+            info, value = device.controls.get(control), device.get(control)
+            if isinstance(info, ControlInfo) and info.readable:
                 assert not isinstance(value, Unavailable), (
                     f"{control.value} is readable, yet {value}"
                 )
@@ -281,9 +281,9 @@ class DeviceConformance:
 
     def test_a_control_that_may_not_be_set_raises(self, device: Device) -> None:
         settable = _settable(device)
-        for control in set(Knob) - set(settable):
-            info, before = device.knobs.get(control), device.get(control)
-            value = info.minimum if isinstance(info, KnobInfo) else 100.0
+        for control in set(ControlKind) - set(settable):
+            info, before = device.controls.get(control), device.get(control)
+            value = info.minimum if isinstance(info, ControlInfo) else 100.0
             _check_refused(
                 device.set, control, value if isinstance(before, Unavailable) else before
             )
@@ -298,27 +298,27 @@ class DeviceConformance:
         answers = [
             *(device.read(quantity) for quantity in Quantity),
             *(device.samples(quantity) for quantity in Quantity),
-            *(device.get(control) for control in Knob),
+            *(device.get(control) for control in ControlKind),
             device.processes(),
         ]
         for answer in answers:
             assert isinstance(answer, Unavailable), f"closed, yet {answer}"
             _check_reason(answer)
-        for control, info in device.knobs.items():
+        for control, info in device.controls.items():
             value = 100.0 if isinstance(info, Unavailable) else info.minimum
             _check_refused(device.set, control, value)
             _check_refused(device.put_back, control, value)
             _check_refused(device.reset, control)
 
-    def _values_to_set(self, device: Device) -> dict[Knob, list[float]]:
+    def _values_to_set(self, device: Device) -> dict[ControlKind, list[float]]:
         values = self.writable_control_values(device)
         if not values:
             pytest.skip("no control that this process may set")
         return values
 
-    def _check_setting(self, device: Device, control: Knob, expected: float) -> None:
-        info = device.knobs[control]
-        if isinstance(info, KnobInfo) and info.readable:
+    def _check_setting(self, device: Device, control: ControlKind, expected: float) -> None:
+        info = device.controls[control]
+        if isinstance(info, ControlInfo) and info.readable:
             assert device.get(control) == pytest.approx(expected, rel=self.control_tolerance)
 
 
@@ -326,22 +326,22 @@ def _listed_quantities(device: Device) -> list[Quantity]:
     return [q for q, sensor in device.sensors.items() if isinstance(sensor, SensorInfo)]
 
 
-def _settable(device: Device) -> dict[Knob, KnobInfo]:
+def _settable(device: Device) -> dict[ControlKind, ControlInfo]:
     return {
         control: info
-        for control, info in device.knobs.items()
-        if isinstance(info, KnobInfo) and info.writable is True
+        for control, info in device.controls.items()
+        if isinstance(info, ControlInfo) and info.writable is True
     }
 
 
-def _put_back(device: Device, control: Knob, value: float | Unavailable) -> None:
+def _put_back(device: Device, control: ControlKind, value: float | Unavailable) -> None:
     if isinstance(value, Unavailable):
         device.reset(control)
     else:
         device.put_back(control, value)
 
 
-def _impossible_values(info: KnobInfo) -> Iterator[float]:
+def _impossible_values(info: ControlInfo) -> Iterator[float]:
     yield from (info.maximum * 2 + 1, -1.0, math.nan, math.inf)
     if info.minimum > 0:
         yield info.minimum / 2
@@ -365,7 +365,7 @@ def _check_reason(unavailable: Unavailable) -> None:
     assert "\n" not in unavailable.reason + unavailable.fix
 
 
-def _check_refused(call: Callable[..., None], *arguments: Knob | float) -> None:
+def _check_refused(call: Callable[..., None], *arguments: ControlKind | float) -> None:
     with pytest.raises(DeviceError) as refusal:
         call(*arguments)
     _check_error(refusal.value)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.curves.average import Curve, averaged, cubic, grid
+from joulewise.analyse.curves.average import Curve, average_curves, cubic, grid
 
 brief = settings(max_examples=60, deadline=None)
 times = st.lists(st.floats(0.05, 2.0), min_size=3, max_size=30).map(np.cumsum)
@@ -42,14 +42,14 @@ def test_what_was_not_read_is_bridged():
 
 def test_the_mean_is_of_the_runs_that_are_still_there():
     short, long = (Curve(np.arange(n + 1.0), np.full(n + 1, float(n))) for n in (4, 8))
-    found = averaged([short, long, long], np.arange(9.0))
+    found = average_curves([short, long, long], np.arange(9.0))
     assert found.count.tolist() == [3] * 5 + [2] * 4
     assert found.mean == pytest.approx([20 / 3] * 5 + [8.0] * 4)
     assert found.sigma == pytest.approx([np.std([4, 8, 8], ddof=1)] * 5 + [0.0] * 4)
 
 
 def test_one_run_alone_has_no_deviation():
-    found = averaged([Curve(np.arange(3.0), np.ones(3))], np.arange(4.0))
+    found = average_curves([Curve(np.arange(3.0), np.ones(3))], np.arange(4.0))
     assert found.count.tolist() == [1, 1, 1, 0]
     assert np.isnan(found.sigma).all()
     assert np.isnan(found.mean[-1])

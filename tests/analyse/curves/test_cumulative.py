@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.chunks import ArrayStream
 from joulewise.analyse.curves.run import run_curves
 from joulewise.analyse.curves.series import growth_of
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import write_result
 from joulewise.data import Source
 from joulewise.store.layout import StreamKind
-from tests.helpers.runs import PID, MadeRun, device
+from tests.helpers.run_directories import PID, MadeRun, device
 
 some = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -59,7 +59,7 @@ def test_pieces_add_up_to_what_was_drawn_so_far(levels_w, pieces):
     t_ns = (np.arange(len(levels_w) * 10) * 1e8).astype(np.int64)
     power_w = np.repeat(levels_w, 10)
     count_j = np.append(0, np.cumsum(power_w[1:] * 0.1))
-    lane = ArrayLane({"t_ns": t_ns, "power_w": power_w, "energy_j": count_j})
+    lane = ArrayStream({"t_ns": t_ns, "power_w": power_w, "energy_j": count_j})
     edges_ns = np.linspace(t_ns[2], t_ns[-3], pieces + 1).astype(np.int64)
     growth, _ = growth_of(
         lambda _, which: lane if which is StreamKind.FAST else None,

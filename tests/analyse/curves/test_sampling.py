@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.chunks import ArrayStream
 from joulewise.analyse.curves.downsample import show
 from joulewise.analyse.curves.sampling import Intervals
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 
 S = 10**9
 brief = settings(max_examples=60, deadline=None)
@@ -19,8 +19,8 @@ brief = settings(max_examples=60, deadline=None)
 def sampled(t_s, power_w=None, stretch=None, **options):
     t_ns = np.rint(np.asarray(t_s) * S).astype(np.int64)
     power_w = np.arange(len(t_ns), dtype=float) if power_w is None else np.asarray(power_w, float)
-    lane = ArrayLane({"t_ns": t_ns, "power_w": power_w}, **options)
-    intervals = Intervals(lane, "power_w", stretch or Stretch(int(t_ns[0]), int(t_ns[-1])))
+    lane = ArrayStream({"t_ns": t_ns, "power_w": power_w}, **options)
+    intervals = Intervals(lane, "power_w", stretch or TimeInterval(int(t_ns[0]), int(t_ns[-1])))
     show(lane, intervals)
     return intervals.sampling()
 
@@ -81,7 +81,7 @@ def test_the_course_shows_when_it_was_late():
 
 
 def test_only_rows_of_the_stretch_count():
-    found = sampled(np.arange(0, 10, 0.1), stretch=Stretch(2 * S, 4 * S))
+    found = sampled(np.arange(0, 10, 0.1), stretch=TimeInterval(2 * S, 4 * S))
     assert found.rows == 21
     assert found.rate_hz == pytest.approx(10)
 

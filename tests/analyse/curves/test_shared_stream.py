@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.chunks import ArrayStream
 from joulewise.analyse.curves.downsample import SharedStream
 
-LANE = ArrayLane(
+LANE = ArrayStream(
     {"t_ns": np.arange(7), "power_w": np.arange(7.0), "energy_j": np.zeros(7)}, chunk_rows=3
 )
 

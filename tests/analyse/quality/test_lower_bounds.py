@@ -7,9 +7,9 @@ import pytest
 
 from joulewise.analyse.device_energy import FaultTime
 from joulewise.analyse.run_result import analyse
-from joulewise.data import Caution
+from joulewise.data import WarningCode
 from joulewise.store.layout import StreamKind
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 FROM_S, TO_S = 4.0, 5.2
 
@@ -42,13 +42,13 @@ def back_by(joules):
 
 
 FAULTS = {
-    "lost": (hidden("power_w", "energy_j"), Caution.GAP),
-    "call=GetPowerUsage": (hidden("power_w"), Caution.GAP),
-    "call=GetTotalEnergyConsumption, counter-unsupported": (hidden("energy_j"), Caution.GAP),
-    "slow, or a driver that hangs": (hang, Caution.GAP),
-    "stuck": (stuck, Caution.STUCK),
-    "counter-reset": (back_by(np.inf), Caution.COUNTER_RESET),
-    "counter-backwards": (back_by(50), Caution.COUNTER_RESET),
+    "lost": (hidden("power_w", "energy_j"), WarningCode.GAP),
+    "call=GetPowerUsage": (hidden("power_w"), WarningCode.GAP),
+    "call=GetTotalEnergyConsumption, counter-unsupported": (hidden("energy_j"), WarningCode.GAP),
+    "slow, or a driver that hangs": (hang, WarningCode.GAP),
+    "stuck": (stuck, WarningCode.STUCK),
+    "counter-reset": (back_by(np.inf), WarningCode.COUNTER_RESET),
+    "counter-backwards": (back_by(50), WarningCode.COUNTER_RESET),
 }
 
 
@@ -86,7 +86,7 @@ def test_a_fault_is_warned_of_and_widens_the_error(tmp_path, kind, samples):
     assert whole.warnings == ()
     assert [warning.code for warning in faulty.warnings] == [code]
     before, after = (result.run.devices["gpu0"].energy for result in (whole, faulty))
-    least_j = 0.01 * 200 * (TO_S - FROM_S if code is not Caution.COUNTER_RESET else 0.05)
+    least_j = 0.01 * 200 * (TO_S - FROM_S if code is not WarningCode.COUNTER_RESET else 0.05)
     assert after.error_sampling >= np.hypot(before.error_sampling, 0.8 * least_j)
     assert abs(after.value - before.value) < after.error
 
@@ -120,7 +120,7 @@ def test_what_a_gpu_drew_before_it_was_lost_is_a_lower_bound(tmp_path, lost_s):
     assert energy.value + energy.error_sampling < 200 * lost_s + 10
     assert result.run.total == energy
     assert result.missing == ()
-    (warning,) = (each for each in result.warnings if each.code is Caution.UNAVAILABLE)
+    (warning,) = (each for each in result.warnings if each.code is WarningCode.UNAVAILABLE)
     assert warning.device == "gpu0"
     before, after = result.spans
     assert not before.total.at_least
@@ -132,7 +132,7 @@ def test_a_device_that_was_read_at_no_time_has_no_energy(tmp_path):
     result = analysed(tmp_path / "run", lost, samples=False)
     assert result.run.devices["gpu0"].energy is result.run.total is None
     assert result.missing == result.counted == ("gpu0",)
-    assert [warning.code for warning in result.warnings] == [Caution.UNAVAILABLE]
+    assert [warning.code for warning in result.warnings] == [WarningCode.UNAVAILABLE]
 
 
 def test_a_counter_that_bridges_most_of_the_run_has_its_energy(tmp_path):

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from joulewise.analyse.run_result import analyse
-from joulewise.data import Caution
+from joulewise.data import WarningCode
 from joulewise.hooks.marks import Marks
 from joulewise.store.layout import MARKS
 from joulewise.store.manifest import CommandRecord
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 
 def used(made, time_s=30.0, cpu_s=25.0, pid=PID, **frameworks):
@@ -33,7 +33,7 @@ def made(tmp_path):
 
 def no_marks_warnings(made, **changed):
     result = analyse(made.write(**changed))
-    return [warning for warning in result.warnings if warning.code is Caution.NO_MARKS]
+    return [warning for warning in result.warnings if warning.code is WarningCode.NO_MARKS]
 
 
 def test_a_framework_that_worked_without_marks(made):

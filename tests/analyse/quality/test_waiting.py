@@ -6,11 +6,11 @@ import subprocess
 import pytest
 
 from joulewise.analyse.run_result import analyse
-from joulewise.data import Caution
-from joulewise.data.contract import as_json, from_json
+from joulewise.data import WarningCode
+from joulewise.data.run_result_json import as_json, from_json
 from joulewise.store.runs import runs as stored_runs
 from tests.helpers.processes import JOULEWISE
-from tests.helpers.runs import PID, MadeRun, device
+from tests.helpers.run_directories import PID, MadeRun, device
 
 STEP_S = 0.5
 IDLE_W, BUSY_W = 60.0, 250.0
@@ -47,7 +47,7 @@ def gpu(made, key, waits, used_pct):
 
 
 def waiting_warnings(made):
-    return [w for w in analyse(made.write()).warnings if w.code is Caution.GPU_WAITED]
+    return [w for w in analyse(made.write()).warnings if w.code is WarningCode.GPU_WAITED]
 
 
 def test_a_gpu_that_waits_for_data_has_a_warning_with_advice(tmp_path):
@@ -128,4 +128,6 @@ def test_a_simulated_resnet50_works_and_is_not_told(tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     runs = list(stored_runs(tmp_path / "store"))
     assert len(runs) == 2
-    assert [w for run in runs for w in analyse(run).warnings if w.code is Caution.GPU_WAITED] == []
+    assert [
+        w for run in runs for w in analyse(run).warnings if w.code is WarningCode.GPU_WAITED
+    ] == []

@@ -10,10 +10,10 @@ import pytest
 
 from joulewise.analyse.quality.run import from_notes, too_short
 from joulewise.analyse.run_result import analyse
-from joulewise.data import Caution, SensorProfile, Source, Unavailable
+from joulewise.data import SensorProfile, Source, Unavailable, WarningCode
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import CommandRecord, RecorderRecord
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 OURS = (PID, "python", True)
 
@@ -48,7 +48,7 @@ def test_a_gap_says_how_long_when_and_why(made):
         {**fault, "message": "no fan", "quantity": "fan_pct", "t_ns": str(START)},
     ]
     (warning,) = warnings(made)
-    assert (warning.code, warning.device) == (Caution.GAP, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.GAP, "gpu0")
     assert "for 2.0 s of 10.0 s, first about 4 s after" in warning.message
     assert warning.message.endswith(": GPU is lost")
 
@@ -64,7 +64,7 @@ def test_a_gap_says_how_long_when_and_why(made):
 def test_a_gap_warning_says_what_stands_in_for_the_readings(made, measured, counter_back_s, bridge):
     gone = {"lost": [(4, 6)], "counter_lost": [(4, counter_back_s)]}
     made.fast(device("gpu0", measured=measured), noisy(200), **gone)
-    (warning,) = warnings(made, Caution.GAP)
+    (warning,) = warnings(made, WarningCode.GAP)
     assert bridge in warning.hint
 
 
@@ -88,7 +88,7 @@ def test_a_lower_bound_has_one_warning_with_one_hint(tmp_path, awake_s, until_s,
     assert use.read_s == pytest.approx(min(until_s, 10) - awake_s, abs=0.03)
     assert use.mean_w == pytest.approx(use.energy.value / use.read_s, rel=0.02)
     (warning,) = result.warnings
-    assert (warning.code, warning.hint) == (Caution.UNAVAILABLE, "reset it")
+    assert (warning.code, warning.hint) == (WarningCode.UNAVAILABLE, "reset it")
     assert said in warning.message
     assert "it is lost" in warning.message
 
@@ -99,12 +99,12 @@ def test_a_fault_that_the_recorder_noted_has_the_advice_of_its_driver(made):
     fault |= {"message": "GPU is lost", "hint": "see dmesg", "t_ns": str(START + 6 * S)}
     made.notes.append(fault)
     (warning,) = warnings(made)
-    assert (warning.code, warning.hint) == (Caution.UNAVAILABLE, "see dmesg")
+    assert (warning.code, warning.hint) == (WarningCode.UNAVAILABLE, "see dmesg")
 
 
 def test_a_gap_of_the_whole_run_begins_with_it(made):
     made.fast(device("gpu0"), noisy(200), lost=[(-0.5, 9.9)])
-    (warning,) = warnings(made, Caution.GAP)
+    (warning,) = warnings(made, WarningCode.GAP)
     assert "first about 0 s after the start" in warning.message
 
 
@@ -117,7 +117,7 @@ def test_throttling_is_a_share_of_the_time_by_reason(made):
     made.fast(device("gpu0", settings={"power_limit_w": 150.0}), noisy(150))
     made.slow("gpu0", throttle_reasons=lambda t: 1 if t < 0 else 0x24 if t >= 5 else 0x4)
     (warning,) = warnings(made)
-    assert (warning.code, warning.device) == (Caution.THROTTLED, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.THROTTLED, "gpu0")
     assert "power cap 100 %, software thermal slowdown 55 % (its limit is 150 W)" in warning.message
 
 
@@ -128,16 +128,16 @@ def capped(made, watts, bits, limit_w=150.0, **options):
 
 
 def test_a_lowered_limit_that_never_binds(made):
-    assert capped(made, 120, 0x0) == [(Caution.CAP_NEVER_BINDS, "gpu0")]
+    assert capped(made, 120, 0x0) == [(WarningCode.CAP_NEVER_BINDS, "gpu0")]
 
 
 def test_a_limit_below_what_the_lowest_clocks_draw(made):
-    below = [(Caution.THROTTLED, "gpu0"), (Caution.CAP_BELOW_FLOOR, "gpu0")]
+    below = [(WarningCode.THROTTLED, "gpu0"), (WarningCode.CAP_BELOW_FLOOR, "gpu0")]
     assert capped(made, 180, 0x4) == below
 
 
 def test_a_limit_that_is_held_is_throttling_alone(made):
-    assert capped(made, 149, 0x4) == [(Caution.THROTTLED, "gpu0")]
+    assert capped(made, 149, 0x4) == [(WarningCode.THROTTLED, "gpu0")]
 
 
 def test_a_limit_that_is_set_for_this_run_and_held_is_no_news(made):
@@ -146,7 +146,7 @@ def test_a_limit_that_is_set_for_this_run_and_held_is_no_news(made):
 
 def test_a_hot_board_is_news_whoever_has_set_its_limit(made):
     settings = {"gpu0": {"power_limit_w": 150.0}}
-    assert capped(made, 149, 0x24, settings=settings) == [(Caution.THROTTLED, "gpu0")]
+    assert capped(made, 149, 0x24, settings=settings) == [(WarningCode.THROTTLED, "gpu0")]
 
 
 def test_the_default_limit_need_not_bind(made):
@@ -156,7 +156,7 @@ def test_the_default_limit_need_not_bind(made):
 def test_a_default_limit_set_by_a_lease_is_warned_of(made):
     settings = {"gpu0": {"power_limit_w": 300.0}}
     assert capped(made, 120, 0x0, limit_w=300.0, settings=settings) == [
-        (Caution.CAP_NEVER_BINDS, "gpu0")
+        (WarningCode.CAP_NEVER_BINDS, "gpu0")
     ]
 
 
@@ -164,7 +164,7 @@ def test_a_power_limit_that_someone_changed_during_the_run(made):
     made.fast(device("gpu0"), noisy(150))
     made.slow("gpu0", enforced_limit_w=lambda t: 300 if t < 0 else 150 if t < 5 else 180)
     (warning,) = warnings(made)
-    assert (warning.code, warning.device) == (Caution.SETTING_CHANGED, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.SETTING_CHANGED, "gpu0")
     assert warning.message.endswith(": from 150 W to 180 W 5 s after the start")
 
 
@@ -202,7 +202,7 @@ def test_a_counter_that_was_reset_is_warned_of(made):
         },
     )
     (warning,) = warnings(made)
-    assert (warning.code, warning.device) == (Caution.COUNTER_RESET, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.COUNTER_RESET, "gpu0")
 
 
 def test_counter_and_readings_that_disagree(made):
@@ -221,7 +221,7 @@ def test_counter_and_readings_that_disagree(made):
     )
     result = analyse(made.write())
     (warning,) = result.warnings
-    assert (warning.code, warning.device) == (Caution.DISAGREEMENT, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.DISAGREEMENT, "gpu0")
     assert "1000 J and 2000 J" in warning.message
     assert result.run.devices["gpu0"].energy.error_sampling >= 990
 
@@ -230,18 +230,18 @@ def test_a_sensor_that_is_stuck(made):
     noise = noisy(200)
     made.fast(device("gpu0", measured=("power_w",)), lambda t: 200 if 4 <= t < 8 else noise(t))
     (warning,) = warnings(made)
-    assert (warning.code, warning.device) == (Caution.STUCK, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.STUCK, "gpu0")
     assert warning.message == (
         "its power reading did not move for about 4 s, first 4 s after the start"
     )
     assert "not known" in warning.hint
 
 
-@pytest.mark.parametrize(("idle_pct", "codes"), [(0, [Caution.STUCK]), (90, [])])
+@pytest.mark.parametrize(("idle_pct", "codes"), [(0, [WarningCode.STUCK]), (90, [])])
 def test_a_sensor_that_never_moves_though_the_load_does(made, idle_pct, codes):
     made.fast(device("gpu0", measured=("power_w",)), lambda _: 200)
     made.slow("gpu0", gpu_utilisation_pct=lambda t: 100 if t > 5 else idle_pct)
-    stuck_warnings = [warning for warning in warnings(made) if warning.code is Caution.STUCK]
+    stuck_warnings = [warning for warning in warnings(made) if warning.code is WarningCode.STUCK]
     assert [warning.code for warning in stuck_warnings] == codes
     assert all("in the whole run" in warning.message for warning in stuck_warnings)
 
@@ -255,7 +255,7 @@ class TestCounterThatStandsStill:
         made.lane(
             "gpu0", StreamKind.FAST, {"t_ns": t_ns, "energy_j": count_j(t_s), "power_w": watts}
         )
-        return [each for each in warnings(made) if each.code is Caution.FROZEN]
+        return [each for each in warnings(made) if each.code is WarningCode.FROZEN]
 
     def test_the_warning_says_where_it_was(self, made):
         (warning,) = self.with_counter(
@@ -288,7 +288,7 @@ def test_others_on_the_gpu_are_named(made):
     others = [(70 + i, f"other{i}", False) for i in range(5)]
     made.processes("gpu0", (3, [OURS, *others]))
     (warning,) = warnings(made)
-    assert (warning.code, warning.device) == (Caution.OTHER_PROCESSES, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.OTHER_PROCESSES, "gpu0")
     assert warning.message == (
         "other processes used it too: other0 (70), other1 (71), other2 (72) and 2 more"
     )
@@ -302,7 +302,7 @@ def busy_machine(made, power_w=20, **changed):
 
 def test_a_cpu_that_works_for_others(made):
     (warning,) = busy_machine(made)  # 4 CPUs, 10 s, half busy; the command took 1.5 s, we 0.2 s
-    assert (warning.code, warning.device) == (Caution.OTHER_PROCESSES, "cpu0")
+    assert (warning.code, warning.device) == (WarningCode.OTHER_PROCESSES, "cpu0")
     assert warning.message == (
         "most of the CPU work was by other programs (18.3 of 20.0 s); "
         "the command's share of the energy above idle is about 10.8 J"
@@ -332,7 +332,7 @@ def short_spans(path, *names, **changed):
         starts = itertools.islice(itertools.count(1, time_s), 50)
         made.spans(*[(name, i, start, start + time_s) for i, start in enumerate(starts)])
     made.spans(("epoch", 0, 1, 9))
-    return warnings(made, Caution.SPAN_TOO_SHORT)
+    return warnings(made, WarningCode.SPAN_TOO_SHORT)
 
 
 def test_spans_that_are_too_short(tmp_path):
@@ -372,7 +372,7 @@ def test_a_sensor_polled_at_its_update_rate_is_not_advised_a_higher_one(tmp_path
 def test_a_span_in_a_gap_is_not_short(made):
     made.fast(device("gpu0", measured=("power_w",)), noisy(200), lost=[(2, 5)])
     made.spans(("epoch", 0, 2, 5.5))
-    assert [warning.code for warning in warnings(made)] == [Caution.GAP]
+    assert [warning.code for warning in warnings(made)] == [WarningCode.GAP]
 
 
 @pytest.mark.parametrize("until_s", [np.inf, -0.2])
@@ -380,7 +380,7 @@ def test_a_run_of_ten_milliseconds(tmp_path, until_s):
     made = MadeRun(tmp_path / "run", hz=10, seconds=0.01).processes("gpu0", (0, [OURS]))
     level = noisy(lambda t: 300 if t > 0 else 40)
     made.fast(device("gpu0", measured=("power_w",)), level, until_s=until_s)
-    (warning,) = warnings(made, Caution.SPAN_TOO_SHORT)
+    (warning,) = warnings(made, WarningCode.SPAN_TOO_SHORT)
     assert (warning.span, warning.message.rpartition(":")[2]) == ("run", " the run (10 ms)")
 
 
@@ -388,14 +388,14 @@ def test_a_run_of_ten_milliseconds(tmp_path, until_s):
 def test_a_wall_clock_that_was_set(made, step_s, way):
     wall_end_ns = (1_800_000_000 + 11 + step_s) * S
     (warning,) = warnings(made, wall_end_ns=wall_end_ns)
-    assert warning.code is Caution.CLOCK_SET
+    assert warning.code is WarningCode.CLOCK_SET
     assert f"went {way} by 3600" in warning.message or f"went {way} by 3599.5" in warning.message
 
 
 def test_a_machine_that_slept_has_no_clock_that_was_set(made):
     made.notes += [{"code": "suspended", "message": "the machine was suspended for 60.0 s"}]
     (warning,) = warnings(made, wall_end_ns=1_800_000_072 * S)
-    assert warning.code is Caution.SUSPENDED
+    assert warning.code is WarningCode.SUSPENDED
     assert warning.hint
 
 
@@ -407,8 +407,8 @@ def test_a_note_of_the_recorder_is_one_warning(made):
     ]
     found = warnings(made, wall_end_ns=1_800_000_072 * S)
     assert [(w.code, w.message) for w in found] == [
-        (Caution.CLOCK_SET, "the wall clock was set by +60 s"),
-        (Caution.BUDGET, "the budget of 1kJ is used up"),
+        (WarningCode.CLOCK_SET, "the wall clock was set by +60 s"),
+        (WarningCode.BUDGET, "the budget of 1kJ is used up"),
     ]
     assert all(warning.hint for warning in found)
 
@@ -446,7 +446,7 @@ def test_a_recorder_that_was_late(made):
         "cpu0": {"rows": 5, "missed": 1},
     }
     (warning,) = warnings(made, recorder=RecorderRecord(1, 1, 0.1, lanes))
-    assert (warning.code, warning.device) == (Caution.LATE, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.LATE, "gpu0")
     assert "1.0 % of its deadlines" in warning.message
 
 
@@ -457,8 +457,8 @@ def test_a_recorder_that_was_killed(made):
     assert result.run.total.at_least
     assert result.run.total.value == pytest.approx(6 * 200, rel=0.02)
     by_code = {warning.code: warning for warning in result.warnings}
-    assert by_code.keys() == {Caution.RECORDER_ENDED}, "one cause, one warning"
-    ended = by_code[Caution.RECORDER_ENDED]
+    assert by_code.keys() == {WarningCode.RECORDER_ENDED}, "one cause, one warning"
+    ended = by_code[WarningCode.RECORDER_ENDED]
     assert "the trace ends 6.0 s in, and energies are lower bounds" in ended.message
     assert ended.hint == "see dmesg"
     assert result.time_s == 10
@@ -467,7 +467,7 @@ def test_a_recorder_that_was_killed(made):
 def test_a_recorder_that_was_killed_at_once(made):
     made.fast(device("gpu0"), noisy(200), until_s=-0.01)
     result = analyse(made.write(state="killed"))
-    (ended,) = (w for w in result.warnings if w.code is Caution.RECORDER_ENDED)
+    (ended,) = (w for w in result.warnings if w.code is WarningCode.RECORDER_ENDED)
     assert "nothing was recorded while the command ran" in ended.message
     assert " s in" not in ended.message
 
@@ -476,7 +476,7 @@ def test_a_requested_baseline_that_is_missing_is_warned_of(made):
     made.fast(device("gpu0"), noisy(200))
     made.slow("gpu0", gpu_utilisation_pct=lambda _: 99)
     (warning,) = warnings(made, options={"baseline_s": 5.0})
-    assert (warning.code, warning.device) == (Caution.NO_BASELINE, "gpu0")
+    assert (warning.code, warning.device) == (WarningCode.NO_BASELINE, "gpu0")
     assert "never idle" in warning.message
 
 
@@ -485,6 +485,6 @@ def test_an_assumption_has_neither_a_driver_nor_a_counter(made):
     made.fast(device("gpu0"), noisy(200))
     made.fast(device("dram0", source=Source.ASSUMED), lambda _: 6, lost=[(4, 7)])
     (warning,) = warnings(made)
-    assert (warning.code, warning.device) == (Caution.GAP, "dram0")
+    assert (warning.code, warning.device) == (WarningCode.GAP, "dram0")
     assert warning.message.startswith("it was not read for 3.0 s")
     assert "counter" not in warning.hint

@@ -16,19 +16,21 @@ from hypothesis import strategies as st
 from joulewise.control import server as server_module
 from joulewise.control.guardian import Guardian
 from joulewise.control.journal import read_journals
-from joulewise.control.messages import user
+from joulewise.control.messages import user_name
 from joulewise.control.protocol import MAX_MESSAGE_B, LeaseRequest, Release, parse
 from joulewise.control.server import GuardianServer
 from joulewise.control.service.config import Allowed, Config
 from joulewise.control.service.server import AccessControl
-from joulewise.data import Knob
+from joulewise.data import ControlKind
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.testing import ToyClock, ToyDevice
 from tests.helpers.paths import BENCHMARKS
 
 BENCHMARK = BENCHMARKS / "guard_abuse.py"
 BEFORE_W, LOWEST_W, HIGHEST_W = 80, 60, 70
-CONFIG = Config("root", allowed=(Allowed(("gpu0",), {Knob.POWER_LIMIT: (LOWEST_W, HIGHEST_W)}),))
+CONFIG = Config(
+    "root", allowed=(Allowed(("gpu0",), {ControlKind.POWER_LIMIT: (LOWEST_W, HIGHEST_W)}),)
+)
 
 ROUNDS = 1000
 
@@ -51,7 +53,7 @@ leases = st.fixed_dictionaries(
                 {
                     "device": st.sampled_from(["gpu0", "TOY-gpu0", "gpu1"]),
                     "settings": st.dictionaries(
-                        st.sampled_from([*(knob.value for knob in Knob), "colour"]),
+                        st.sampled_from([*(knob.value for knob in ControlKind), "colour"]),
                         st.floats() | st.sampled_from([60, 65, 70, 100, 10**400]),
                         max_size=2,
                     ),
@@ -114,7 +116,7 @@ def serving():
             yield server, device
         finally:
             server.close()
-        assert device.get(Knob.POWER_LIMIT) == BEFORE_W
+        assert device.get(ControlKind.POWER_LIMIT) == BEFORE_W
         assert all(LOWEST_W <= value <= HIGHEST_W or value == BEFORE_W for value in device.turned)
         assert not any(file.holds for file in read_journals(Path(folder)))
         guardian.close()
@@ -225,7 +227,7 @@ def test_the_log_does_not_drown_in_what_one_is_refused():
             until_all_are_gone(server)
         server.close()
         assert sum("refused" in line for line in said) == 20
-        assert said[-1] == f"and 480 more of user {user(os.getuid())}"
+        assert said[-1] == f"and 480 more of user {user_name(os.getuid())}"
 
 
 def test_a_program_cannot_write_into_the_log_by_its_name():

@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise.control.service.config import Config, read_config
-from joulewise.data import DeviceInfo, Kind, Knob
+from joulewise.data import ControlKind, DeviceInfo, Kind
 from joulewise.errors import OutOfRangeError, PermissionDeniedError, UsageError
 
 GPU = DeviceInfo("gpu0", Kind.GPU, "Tesla V100-SXM2-16GB", "GPU-2125-ab", "nvidia")
@@ -38,24 +38,27 @@ def config(tmp_path):
 def test_a_whole_file(config):
     read = config(WHOLE)
     assert (read.group, read.clients, read.clients_per_user, read.force) == ("root", 10, 2, True)
-    assert read.allowed[0].ranges == {Knob.POWER_LIMIT: (150, 200), Knob.SM_CLOCK: (900, 1200.5)}
+    assert read.allowed[0].ranges == {
+        ControlKind.POWER_LIMIT: (150, 200),
+        ControlKind.SM_CLOCK: (900, 1200.5),
+    }
 
 
 @pytest.mark.parametrize("value", [150, 200, 250, 260])
 def test_what_is_in_one_of_the_ranges_is_allowed(config, value):
-    config(WHOLE).check(GPU, Knob.POWER_LIMIT, value)
+    config(WHOLE).check(GPU, ControlKind.POWER_LIMIT, value)
 
 
 @pytest.mark.parametrize("value", [149.9, 200.1, 249, 261, float("nan")])
 def test_what_is_in_none_is_refused_with_the_ranges(config, value):
     with pytest.raises(OutOfRangeError) as refused:
-        config(WHOLE).check(GPU, Knob.POWER_LIMIT, value)
+        config(WHOLE).check(GPU, ControlKind.POWER_LIMIT, value)
     assert refused.value.message == f"the service does not set gpu0's power limit to {value:g} W"
     assert refused.value.hint == "it allows 150 to 200 W or 250 to 260 W"
 
 
 @pytest.mark.parametrize(
-    ("device", "knob"), [(OTHER, Knob.POWER_LIMIT), (GPU, Knob.MEMORY_CLOCK)], ids=str
+    ("device", "knob"), [(OTHER, ControlKind.POWER_LIMIT), (GPU, ControlKind.MEMORY_CLOCK)], ids=str
 )
 def test_what_is_not_listed_is_not_changed(config, device, knob):
     with pytest.raises(PermissionDeniedError, match=r"ask its administrator to list it in"):
@@ -64,20 +67,20 @@ def test_what_is_not_listed_is_not_changed(config, device, knob):
 
 def test_a_file_that_lists_nothing_allows_nothing(config):
     with pytest.raises(PermissionDeniedError):
-        config('group = "root"').check(GPU, Knob.POWER_LIMIT, 180)
+        config('group = "root"').check(GPU, ControlKind.POWER_LIMIT, 180)
 
 
 @pytest.mark.parametrize("like", ["gpu0", "gpu*", "GPU-2125-ab", "GPU-2*", "Tesla V100*"])
 def test_a_device_is_known_by_its_key_its_uid_and_its_name(config, like):
     read = config(f'group = "root"\n[[allow]]\ndevices = ["{like}"]\npower_limit_w = [1, 2]')
-    read.check(GPU, Knob.POWER_LIMIT, 2)
+    read.check(GPU, ControlKind.POWER_LIMIT, 2)
     if like != "gpu*":
         with pytest.raises(PermissionDeniedError):
-            read.check(OTHER, Knob.POWER_LIMIT, 2)
+            read.check(OTHER, ControlKind.POWER_LIMIT, 2)
 
 
 def test_without_a_file_a_group_is_named_and_the_devices_decide():
-    Config("root").check(GPU, Knob.MEMORY_CLOCK, 5000)
+    Config("root").check(GPU, ControlKind.MEMORY_CLOCK, 5000)
     assert read_config(None, "root").allowed is None
     with pytest.raises(UsageError, match="nobody is allowed"):
         read_config(None, None)

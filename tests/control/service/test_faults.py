@@ -11,7 +11,7 @@ from joulewise.control import server as server_module
 from joulewise.control.guardian import Guardian
 from joulewise.control.journal import read_journals
 from joulewise.control.server import GuardianServer
-from tests.helpers.boards import LIMIT, Board
+from tests.helpers.failing_gpus import LIMIT, Board
 
 
 class Buggy(Board):

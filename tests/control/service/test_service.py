@@ -20,10 +20,10 @@ from joulewise.control.holds import LeaseHolder
 from joulewise.control.service import server
 from joulewise.control.service.config import Config
 from joulewise.control.service.server import systemd_unit
-from joulewise.devices import FINDER
+from joulewise.devices import DISCOVERY_THREAD
 from joulewise.errors import JoulewiseError, PermissionDeniedError, UsageError
-from joulewise.process.installation import program
-from tests.helpers.boards import Board, by_uid
+from joulewise.process.installation import installed_command
+from tests.helpers.failing_gpus import Board, by_uid
 from tests.helpers.guard_service import (
     GROUP,
     MEMBER,
@@ -281,7 +281,7 @@ class TestTheFinder:
 
     def test_what_has_no_setting_is_none_of_its_business(self):
         board = Board()
-        board.knobs = {}
+        board.controls = {}
         assert self.finder(by_uid(board))() == {}
 
     def test_it_does_not_wait_twice_for_a_driver_that_hangs(self):
@@ -289,7 +289,7 @@ class TestTheFinder:
         find()
         self.now_s = 5.0
         hangs = threading.Event()
-        thread = threading.Thread(target=hangs.wait, name=FINDER)
+        thread = threading.Thread(target=hangs.wait, name=DISCOVERY_THREAD)
         thread.start()
         try:
             assert find() == {}
@@ -336,7 +336,7 @@ def test_only_root_can_serve(monkeypatch, tmp_path):
     with pytest.raises(PermissionDeniedError, match="only root") as refused:
         server.serve(tmp_path / "guard.sock", None, GROUP)
     # By its path: sudo would not find it in a virtual environment.
-    assert f"`sudo {program()} guard …`" in refused.value.hint
+    assert f"`sudo {installed_command()} guard …`" in refused.value.hint
 
 
 def test_a_folder_for_the_socket_is_made_aloud_but_not_a_whole_path(tmp_path, gpus):

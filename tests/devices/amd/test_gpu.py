@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from joulewise.data import Knob, KnobInfo, Process, Quantity, Unavailable
+from joulewise.data import ControlInfo, ControlKind, Process, Quantity, Unavailable
 from joulewise.devices import Options, discover
 from joulewise.devices.amd.hip_visible import AmdProcessor, hip_visible_gpus
 from joulewise.errors import DeviceError, DeviceLostError, PermissionDeniedError
@@ -20,7 +20,7 @@ from tests.helpers.documented_amdsmi import (
     AmdSmiDevPerfLevel,
     Board,
 )
-from tests.helpers.simulated_nvml import simulated
+from tests.helpers.nvml_devices import simulated
 
 
 class AmdConformance(DeviceConformance):
@@ -142,18 +142,20 @@ def test_controls_are_read_and_set(install, find):
     board = Board(0)
     fake = install(board)
     (device,) = find()
-    assert device.knobs[Knob.POWER_LIMIT] == KnobInfo(Knob.POWER_LIMIT, 0, 300, 300)
-    device.set(Knob.POWER_LIMIT, 150.5)
+    assert device.controls[ControlKind.POWER_LIMIT] == ControlInfo(
+        ControlKind.POWER_LIMIT, 0, 300, 300
+    )
+    device.set(ControlKind.POWER_LIMIT, 150.5)
     assert board.cap_uw["power_cap"] == 150_500_000
-    device.reset(Knob.POWER_LIMIT)
+    device.reset(ControlKind.POWER_LIMIT)
     assert board.cap_uw["power_cap"] == 300_000_000
-    device.set(Knob.SM_CLOCK, 1200)
+    device.set(ControlKind.SM_CLOCK, 1200)
     assert (board.clock_limit_mhz, board.perf_level) == (1200, AmdSmiDevPerfLevel.MANUAL)
-    device.reset(Knob.SM_CLOCK)
+    device.reset(ControlKind.SM_CLOCK)
     assert (board.clock_limit_mhz, board.perf_level) == (2100, AmdSmiDevPerfLevel.AUTO)
     fake.failing["amdsmi_set_power_cap"] = NO_PERM
     with pytest.raises(PermissionDeniedError, match="gpu0 was not set"):
-        device.set(Knob.POWER_LIMIT, 200)
+        device.set(ControlKind.POWER_LIMIT, 200)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_a_power_cap_without_a_default(install, find, cap, expected):
     board.cap_uw.update(cap)
     install(board)
     (device,) = find()
-    info = device.knobs[Knob.POWER_LIMIT]
+    info = device.controls[ControlKind.POWER_LIMIT]
     assert (info if isinstance(info, Unavailable) else info.default) == expected
 
 
@@ -176,7 +178,9 @@ def test_an_amdsmi_without_clock_limits(install, find):
     fake = install(Board(0))
     fake.amdsmi_set_gpu_clk_limit = None
     (device,) = find()
-    assert device.knobs[Knob.SM_CLOCK] == Unavailable("this version of amdsmi cannot limit clocks")
+    assert device.controls[ControlKind.SM_CLOCK] == Unavailable(
+        "this version of amdsmi cannot limit clocks"
+    )
 
 
 def test_a_lost_gpu_is_a_gap_not_an_exception(install, find):
@@ -187,12 +191,16 @@ def test_a_lost_gpu_is_a_gap_not_an_exception(install, find):
         NOT_FOUND,
     )
     gone = "the GPU is not there any more"
-    for answer in (device.read(Quantity.POWER), device.processes(), device.get(Knob.POWER_LIMIT)):
+    for answer in (
+        device.read(Quantity.POWER),
+        device.processes(),
+        device.get(ControlKind.POWER_LIMIT),
+    ):
         assert isinstance(answer, Unavailable)
         assert answer.reason == gone
     fake.failing["amdsmi_set_power_cap"] = NOT_FOUND
     with pytest.raises(DeviceLostError):
-        device.set(Knob.POWER_LIMIT, 200)
+        device.set(ControlKind.POWER_LIMIT, 200)
 
 
 def test_only_what_the_gpu_never_reports_is_decided_when_it_is_opened(install, find):
@@ -355,7 +363,7 @@ def test_every_status_becomes_an_error_with_a_hint(install, find):
     for code in [*range(1, 60), 0xFFFFFFFF]:
         fake.failing["amdsmi_set_power_cap"] = code
         with pytest.raises(DeviceError) as caught:
-            device.set(Knob.POWER_LIMIT, 100)
+            device.set(ControlKind.POWER_LIMIT, 100)
         assert caught.value.message.startswith("gpu0 was not set: ")
         assert caught.value.hint
         assert "\n" not in caught.value.message + caught.value.hint

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from joulewise.data import Quantity, Reading, Source, Unavailable
 from joulewise.devices import Options
 from joulewise.devices.host import cpu
-from joulewise.devices.host.cpu_model import BUSY, IDLE, UNKNOWN_W_PER_CORE
+from joulewise.devices.host.cpu_model import BUSY_SHARE, IDLE_SHARE, UNKNOWN_W_PER_CORE
 from joulewise.testing import DeviceConformance
 
 HZ = os.sysconf("SC_CLK_TCK")
@@ -77,7 +77,7 @@ class TestModelledCpu(DeviceConformance):
 
 def tdp_w(device) -> float:
     """What the model takes, seen from outside: idle power over its share."""
-    return device.read(Quantity.POWER).value / IDLE
+    return device.read(Quantity.POWER).value / IDLE_SHARE
 
 
 def idle(host, **changes):
@@ -102,7 +102,7 @@ class TestEnergy:
             if read_each:
                 device.read(Quantity.ENERGY)
         wall_s = sum(ticks for ticks, _ in steps) / HZ
-        expected_j = 225 * (IDLE * wall_s + BUSY * busy_s)
+        expected_j = 225 * (IDLE_SHARE * wall_s + BUSY_SHARE * busy_s)
         assert device.read(Quantity.ENERGY).value == pytest.approx(expected_j)
 
     def test_a_gap_in_the_file_loses_nothing(self, tmp_path):
@@ -114,7 +114,7 @@ class TestEnergy:
         (tmp_path / "proc/stat").unlink()
         assert isinstance(device.read(Quantity.POWER), Unavailable)
         host.elapse(1, 1.0)
-        expected_j = 225 * 2 * (IDLE + BUSY)
+        expected_j = 225 * 2 * (IDLE_SHARE + BUSY_SHARE)
         assert device.read(Quantity.ENERGY).value == pytest.approx(expected_j)
 
     def test_a_cpu_that_comes_and_goes_does_not_count_backwards(self, tmp_path):
@@ -123,11 +123,11 @@ class TestEnergy:
         away = host.ticks.pop(1)
         host.elapse(1, 1.0)
         before = device.read(Quantity.ENERGY).value
-        assert before == pytest.approx(225 * (IDLE + BUSY / 2))
+        assert before == pytest.approx(225 * (IDLE_SHARE + BUSY_SHARE / 2))
         host.ticks[1] = [0] * len(away)
         host.elapse(1, 0.0)
         after = device.read(Quantity.ENERGY).value
-        assert after - before == pytest.approx(225 * IDLE)
+        assert after - before == pytest.approx(225 * IDLE_SHARE)
 
     def test_power_and_load_are_of_the_last_stretch(self, tmp_path):
         host = Host(tmp_path)
@@ -135,7 +135,9 @@ class TestEnergy:
         host.elapse(60, 0.0)
         device.read(Quantity.ENERGY)
         host.elapse(2, 0.8)
-        assert device.read(Quantity.POWER).value == pytest.approx(225 * (IDLE + BUSY * 0.8))
+        assert device.read(Quantity.POWER).value == pytest.approx(
+            225 * (IDLE_SHARE + BUSY_SHARE * 0.8)
+        )
         assert device.read(Quantity.LOAD).value == pytest.approx(80)
 
     def test_it_is_marked_as_modelled_and_states_its_error(self, tmp_path):

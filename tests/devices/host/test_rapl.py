@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.data import Knob, Quantity, Reading, Source, Unavailable
+from joulewise.data import ControlKind, Quantity, Reading, Source, Unavailable
 from joulewise.devices.host import powercap
 from joulewise.devices.host.powercap import find_zones
 from joulewise.errors import DeviceError, OutOfRangeError
@@ -193,13 +193,13 @@ class TestPower:
 class TestLimits:
     def test_limits_are_those_of_the_firmware(self, tmp_path):
         cpu = Bench(tmp_path, XEON).devices()["cpu0"]
-        assert cpu.get(Knob.POWER_LIMIT) == 150
-        assert cpu.get(Knob.POWER_LIMIT_SHORT) == 180
+        assert cpu.get(ControlKind.POWER_LIMIT) == 150
+        assert cpu.get(ControlKind.POWER_LIMIT_SHORT) == 180
 
     def test_a_limit_lowers_the_power_and_stretches_the_load(self, tmp_path):
         bench = Bench(tmp_path, XEON)
         cpu = bench.devices()["cpu0"]
-        cpu.set(Knob.POWER_LIMIT, 90)
+        cpu.set(ControlKind.POWER_LIMIT, 90)
         bench.elapse(100, [1.0, 1.0])
         cpu.read(Quantity.ENERGY)
         done = bench.elapse(10, [1.0, 1.0])
@@ -208,34 +208,34 @@ class TestLimits:
 
     def test_reset_goes_back_to_what_was_found(self, tmp_path):
         bench = Bench(tmp_path, XEON)
-        bench.devices()["cpu0"].set(Knob.POWER_LIMIT, 120)
+        bench.devices()["cpu0"].set(ControlKind.POWER_LIMIT, 120)
         cpu = bench.devices()["cpu0"]
-        cpu.set(Knob.POWER_LIMIT, 100)
-        cpu.reset(Knob.POWER_LIMIT)
-        assert cpu.get(Knob.POWER_LIMIT) == 120
+        cpu.set(ControlKind.POWER_LIMIT, 100)
+        cpu.reset(ControlKind.POWER_LIMIT)
+        assert cpu.get(ControlKind.POWER_LIMIT) == 120
 
     @pytest.mark.parametrize("before_w", [4095.0, 3.0])
     def test_what_an_earlier_process_found_can_be_put_back(self, tmp_path, before_w):
         """Boards ship with limits far above the rated power, and people set some far below."""
         odd = replace(LAPTOP.packages[0], limits_w=(before_w, before_w))
         bench = Bench(tmp_path, replace(LAPTOP, packages=(odd,)))
-        assert bench.devices()["cpu0"].get(Knob.POWER_LIMIT) == before_w
-        for knob in (Knob.POWER_LIMIT, Knob.POWER_LIMIT_SHORT):
+        assert bench.devices()["cpu0"].get(ControlKind.POWER_LIMIT) == before_w
+        for knob in (ControlKind.POWER_LIMIT, ControlKind.POWER_LIMIT_SHORT):
             bench.devices()["cpu0"].set(knob, 30)
         later = bench.devices()["cpu0"]
-        later.put_back(Knob.POWER_LIMIT, before_w)
-        assert later.get(Knob.POWER_LIMIT) == before_w
+        later.put_back(ControlKind.POWER_LIMIT, before_w)
+        assert later.get(ControlKind.POWER_LIMIT) == before_w
 
     def test_a_limit_that_would_stall_the_machine_is_refused(self, tmp_path):
         cpu = Bench(tmp_path, XEON).devices()["cpu0"]
         with pytest.raises(OutOfRangeError, match="cpu0's power limit cannot be 20 W ") as refusal:
-            cpu.set(Knob.POWER_LIMIT, 20)
+            cpu.set(ControlKind.POWER_LIMIT, 20)
         assert "37.5" in refusal.value.hint
 
     def test_limits_that_are_off_say_so(self, tmp_path):
         bench = Bench(tmp_path, XEON)
         (bench.tree.path / "intel-rapl:0/enabled").write_text("0\n")
-        limit = bench.devices()["cpu0"].knobs[Knob.POWER_LIMIT]
+        limit = bench.devices()["cpu0"].controls[ControlKind.POWER_LIMIT]
         assert isinstance(limit, Unavailable)
         assert limit.fix == f"echo 1 | sudo tee {bench.tree.path}/intel-rapl:0/enabled"
 
@@ -244,7 +244,7 @@ class TestLimits:
         cpu = Bench(tmp_path, XEON).devices()["cpu0"]
         monkeypatch.setattr(powercap, "read_int", lambda _path: 150_000_000)
         with pytest.raises(DeviceError, match="was not set to 100: it is at 150 W"):
-            cpu.set(Knob.POWER_LIMIT, 100)
+            cpu.set(ControlKind.POWER_LIMIT, 100)
 
 
 class TestFaults:
@@ -270,9 +270,9 @@ class TestFaults:
         for device in devices.values():
             for quantity in (Quantity.ENERGY, Quantity.POWER):
                 assert isinstance(device.read(quantity), Unavailable)
-            assert isinstance(device.get(Knob.POWER_LIMIT), Unavailable)
+            assert isinstance(device.get(ControlKind.POWER_LIMIT), Unavailable)
         with pytest.raises(DeviceError):
-            devices["cpu0"].set(Knob.POWER_LIMIT, 40)
+            devices["cpu0"].set(ControlKind.POWER_LIMIT, 40)
 
     @pytest.mark.parametrize("file", ["energy_uj", "max_energy_range_uj"])
     def test_a_cpu_whose_counter_lacks_a_file_is_modelled_and_says_why(self, file, tmp_path):
@@ -313,8 +313,8 @@ class TestFaults:
         bench = Bench(tmp_path, XEON)
         unreadable(bench, 0)
         cpu = bench.devices()["cpu0"]
-        cpu.set(Knob.POWER_LIMIT, 100)
-        assert cpu.get(Knob.POWER_LIMIT) == 100
+        cpu.set(ControlKind.POWER_LIMIT, 100)
+        assert cpu.get(ControlKind.POWER_LIMIT) == 100
 
     def test_without_a_model_the_reason_is_left(self, tmp_path):
         bench = Bench(tmp_path, XEON)
@@ -343,7 +343,7 @@ def source(device):
 
 AS_A_USER = """
 import json, os, sys
-from joulewise.data import Knob, Quantity, Unavailable
+from joulewise.data import ControlKind, Quantity, Unavailable
 from joulewise.devices import Options
 from joulewise.devices.host import cpu, cpu_model, ram, rapl
 from joulewise.errors import PermissionDeniedError
@@ -363,7 +363,7 @@ answer = {
     for d in devices
 }
 try:
-    devices[0].set(Knob.POWER_LIMIT, 100)
+    devices[0].set(ControlKind.POWER_LIMIT, 100)
 except PermissionDeniedError as error:
     answer["set"] = [error.message, error.hint]
 json.dump(answer, sys.stdout)

@@ -14,16 +14,16 @@ from time import monotonic, sleep
 import pynvml
 import pytest
 
-from joulewise.data import Knob, Quantity, Reading, SensorInfo, Unavailable
-from joulewise.devices import FINDER, Device, Options
+from joulewise.data import ControlKind, Quantity, Reading, SensorInfo, Unavailable
+from joulewise.devices import DISCOVERY_THREAD, Device, Options
 from joulewise.devices.device import PartlyOpened
 from joulewise.devices.nvidia import discovery, find
 from joulewise.devices.nvidia.discovery import discover_and_count
 from joulewise.devices.nvidia.gpu import NvidiaGpu
 from joulewise.errors import DeviceError, DeviceLostError
 from joulewise.simulate.realtime.launch import ABSENT
+from tests.helpers.nvml_devices import simulated
 from tests.helpers.processes import DEADLINE_S
-from tests.helpers.simulated_nvml import simulated
 
 
 @pytest.fixture
@@ -147,15 +147,15 @@ def test_a_lost_gpu_is_seen_with_its_reason(machine):
     assert isinstance(well.read(Quantity.POWER), Reading)
     assert lost.info.key == "gpu1"
     assert set(lost.sensors) == set(well.sensors)
-    assert set(lost.knobs) == set(well.knobs)
+    assert set(lost.controls) == set(well.controls)
     assert all("lost" in sensor.reason for sensor in lost.sensors.values())
     answers = [lost.read(Quantity.POWER), lost.samples(Quantity.POWER), lost.processes()]
     assert all("lost" in answer.reason for answer in answers)
-    assert isinstance(lost.get(Knob.POWER_LIMIT), Unavailable)
+    assert isinstance(lost.get(ControlKind.POWER_LIMIT), Unavailable)
     with pytest.raises(DeviceLostError):
-        lost.set(Knob.POWER_LIMIT, 200)
+        lost.set(ControlKind.POWER_LIMIT, 200)
     with pytest.raises(DeviceLostError):
-        lost.reset(Knob.POWER_LIMIT)
+        lost.reset(ControlKind.POWER_LIMIT)
     assert isinstance(lost, Device)
     assert keys([well, lost]) == ["gpu0", "gpu1"]
 
@@ -234,7 +234,7 @@ def test_a_sleeping_gpu_is_seen_and_not_woken(bus, monkeypatch):
     assert "asleep" in asleep.read(Quantity.POWER).reason
     assert "nvidia-smi" in asleep.read(Quantity.POWER).fix
     with pytest.raises(DeviceError, match="asleep"):
-        asleep.set(Knob.POWER_LIMIT, 200)
+        asleep.set(ControlKind.POWER_LIMIT, 200)
     assert keys(devices) == ["gpu0", "gpu1", "gpu2"]
 
 
@@ -437,8 +437,8 @@ def test_a_completed_gpu_equals_one_opened_at_once(machine):
     assert device.info == whole.info
     assert device.info.memory_b
     assert device.sensors == whole.sensors
-    assert device.knobs == whole.knobs
-    assert device.get(Knob.POWER_LIMIT) == whole.get(Knob.POWER_LIMIT)
+    assert device.controls == whole.controls
+    assert device.get(ControlKind.POWER_LIMIT) == whole.get(ControlKind.POWER_LIMIT)
     assert isinstance(device.read(Quantity.SM_CLOCK), Reading)
     keys([whole, device])
 
@@ -462,6 +462,6 @@ def test_a_gpu_that_is_closed_while_it_opens_stays_closed(machine):
 def join_finders():
     """Wait for those that look for devices: the simulation must not end before its callers do."""
     for thread in threading.enumerate():
-        if thread.name == FINDER:
+        if thread.name == DISCOVERY_THREAD:
             thread.join(DEADLINE_S)
             assert not thread.is_alive()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from joulewise.data import DeviceInfo, Kind, Knob, PowerScope, Quantity, Reading, Unavailable
+from joulewise.data import ControlKind, DeviceInfo, Kind, PowerScope, Quantity, Reading, Unavailable
 from joulewise.data.devices import find_contained
 from joulewise.devices import Options
 from joulewise.devices.cuda_visible import IN_MIG_MODE, MigDevice
@@ -17,7 +17,7 @@ from joulewise.devices.nvidia.power_scopes import module_contents
 from joulewise.record.inventory import recorded_device
 from joulewise.simulate.boards import load_board
 from joulewise.units import NS_PER_S
-from tests.helpers.simulated_nvml import POWER_W, on, simulated
+from tests.helpers.nvml_devices import POWER_W, on, simulated
 
 HOST_W = 90.0
 GH200 = load_board("gh200")
@@ -283,7 +283,7 @@ def test_each_module_of_two_gpus_counts_once_also_where_a_gpu_is_lost(
 def test_the_power_limit_of_a_module_says_what_it_holds(monkeypatch, tmp_path):
     with opened(monkeypatch, tmp_path, GH200) as (device,):
         assert device.info.limit_scope is PowerScope.GPU
-        assert device.knobs[Knob.POWER_LIMIT].maximum == GH200.limits.maximum_w
+        assert device.controls[ControlKind.POWER_LIMIT].maximum == GH200.limits.maximum_w
         assert device.info.module_limit_w == GH200.module.limit_w
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from joulewise.data import Quantity
 from joulewise.devices.nvidia import throttle_names
 from joulewise.devices.nvidia.discovery import SuspendedGpu, find_suspended
-from joulewise.devices.nvidia.sensor_tables import GenerationTiming, timing
+from joulewise.devices.nvidia.sensor_tables import GenerationTiming, sensor_timing
 
 P100, V100, T4 = (4, (6, 0)), (5, (7, 0)), (6, (7, 5))
 A100, A40, L4, H100, B200 = (7, (8, 0)), (7, (8, 6)), (8, (8, 9)), (9, (9, 0)), (10, (10, 0))
@@ -39,7 +39,7 @@ A100, A40, L4, H100, B200 = (7, (8, 0)), (7, (8, 6)), (8, (8, 9)), (9, (9, 0)), 
     ],
 )
 def test_a_generation_has_the_timing_that_was_published(gpu, quantity, expected):
-    assert timing(*gpu, quantity) == expected
+    assert sensor_timing(*gpu, quantity) == expected
 
 
 def test_throttle_reasons_have_names():

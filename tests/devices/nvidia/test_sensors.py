@@ -9,11 +9,19 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from joulewise.data import DriverSample, Knob, Process, Quantity, Reading, SensorInfo, Unavailable
+from joulewise.data import (
+    ControlKind,
+    DriverSample,
+    Process,
+    Quantity,
+    Reading,
+    SensorInfo,
+    Unavailable,
+)
 from joulewise.devices.nvidia import throttle_names
 from joulewise.errors import DeviceLostError, NotSupportedError
 from joulewise.testing import DeviceConformance
-from tests.helpers.simulated_nvml import (
+from tests.helpers.nvml_devices import (
     MEMORY_MHZ,
     POWER_W,
     SM_MHZ,
@@ -390,14 +398,14 @@ def test_a_gpu_that_gets_lost_gives_reasons_and_refuses_settings(device, machine
         device.read(Quantity.POWER),
         device.samples(Quantity.POWER),
         device.processes(),
-        device.get(Knob.POWER_LIMIT),
+        device.get(ControlKind.POWER_LIMIT),
     ]
     assert all("lost" in answer.reason for answer in answers)
     assert all("--gpu-reset -i 0" in answer.fix for answer in answers)
     with pytest.raises(DeviceLostError):
-        device.set(Knob.POWER_LIMIT, 200)
+        device.set(ControlKind.POWER_LIMIT, 200)
     with pytest.raises(DeviceLostError):
-        device.reset(Knob.SM_CLOCK)
+        device.reset(ControlKind.SM_CLOCK)
     assert isinstance(device.sensors[Quantity.POWER], SensorInfo)  # what it has is settled
 
 
@@ -416,9 +424,9 @@ def test_a_field_that_a_board_lacks_is_unavailable(device):
 def test_a_closed_device_raises_for_a_control_that_it_never_had(device):
     device.close()
     with pytest.raises(DeviceLostError):
-        device.set(Knob.POWER_LIMIT_SHORT, 1)
+        device.set(ControlKind.POWER_LIMIT_SHORT, 1)
 
 
 def test_a_control_of_other_devices_is_not_supported(device):
     with pytest.raises(NotSupportedError):
-        device.set(Knob.POWER_LIMIT_SHORT, 1)
+        device.set(ControlKind.POWER_LIMIT_SHORT, 1)

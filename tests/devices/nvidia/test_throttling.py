@@ -1,6 +1,6 @@
 import pytest
 
-from joulewise.devices.nvidia.throttling import Binding, binding
+from joulewise.devices.nvidia.throttling import Binding, judge_limit
 
 IDLE, FREE, CAPPED = 0x1, 0x0, 0x4
 
@@ -22,4 +22,4 @@ IDLE, FREE, CAPPED = 0x1, 0x0, 0x4
     ],
 )
 def test_a_limit_binds_or_not(reasons, mean_w, expected):
-    assert binding(150, reasons, mean_w) is expected
+    assert judge_limit(150, reasons, mean_w) is expected

@@ -11,17 +11,17 @@ import pytest
 from joulewise.analyse.curves.series import EnergyPart, breakdown
 from joulewise.analyse.group import GroupRun
 from joulewise.analyse.run_result import analyse
-from joulewise.analyse.stored_result import result_of
+from joulewise.analyse.stored_result import load_or_compute_result
 from joulewise.data import Source
 from joulewise.report.charts.records import mean_and_deviation
 from joulewise.report.charts.run import chart_runs
 from joulewise.report.charts.theme import apply_theme, theme_config
 from joulewise.report.html.pages import run_page
-from joulewise.report.inputs import MeantRuns
+from joulewise.report.inputs import LoadedRuns
 from joulewise.report.tables import as_csv
 from joulewise.store.layout import MANIFEST, STREAM, TRACE, StreamKind
 from joulewise.store.manifest import read_manifest, write_manifest
-from tests.helpers.runs import PID, START, MadeRun, S, device
+from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 ALL = {"power", "energy", "breakdown", "epochs", "sensors", "memory", "cpu-load", "sampling"}
 HOSTILE = "</script>\x1b[31m=cmd()"
@@ -109,7 +109,7 @@ def test_specs_are_valid_and_draw_only_data_of_their_tables(which, request, capf
 
 
 def test_numbers_equal_those_of_the_result(run):
-    result, found = result_of(run), charts(run)
+    result, found = load_or_compute_result(run), charts(run)
     total = result.run.total
     last = found["energy"].tables["growth"].records[-1]
     assert (last["energy_j"], last["error_j"]) == (total.value, total.error)
@@ -246,7 +246,7 @@ def test_the_band_has_every_peak(tmp_path):
 
 
 def test_a_bar_has_the_error_of_its_device(run):
-    chart, result = charts(run)["breakdown"], result_of(run)
+    chart, result = charts(run)["breakdown"], load_or_compute_result(run)
     ends = {it["label"]: (it["low_j"], it["high_j"]) for it in chart.tables["devices"].records}
     for key in ("gpu0", "cpu0", "dram0"):
         energy = result.run.devices[key].energy
@@ -264,7 +264,7 @@ def test_standard_deviation_is_named_and_not_written_as_plus_minus(several):
 
 
 def test_idle_and_dynamic_energy_add_up_to_the_device(run):
-    result = result_of(run)
+    result = load_or_compute_result(run)
     shares = {(one.device, one.part): one for one in breakdown(result)}
     use = result.run.devices["gpu0"]
     idle, dynamic = shares["gpu0", EnergyPart.IDLE], shares["gpu0", EnergyPart.DYNAMIC]
@@ -290,7 +290,7 @@ def test_several_runs_are_averaged_without_those_that_have_ended(several):
     assert power[-2]["sigma_w"] is None
     middle = [one["mean_w"] for one in power if 5 < one["t_s"] < 15]
     assert np.mean(middle) == pytest.approx(225 + 92, rel=0.02)
-    totals = [result_of(run).run.total.value for run in several]
+    totals = [load_or_compute_result(run).run.total.value for run in several]
     assert [one["energy_j"] for one in found["energy"].table.records] == totals
     epochs = found["epochs"].table.records
     assert len(epochs) == 30
@@ -313,8 +313,8 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
     "damage", [lambda whole: whole[: len(whole) // 2 + 3], lambda _: b"no stream", lambda _: b""]
 )
 def test_a_truncated_stream_is_reported(run, damage):
-    result = result_of(run)
-    found = MeantRuns(result, (run,), (GroupRun(read_manifest(run), result),))
+    result = load_or_compute_result(run)
+    found = LoadedRuns(result, (run,), (GroupRun(read_manifest(run), result),))
     assert not [it for it in run_page(found, run.parent).notices if "figures lack" in it.message]
     stream = run / TRACE / f"gpu0{STREAM}"
     stream.write_bytes(damage(stream.read_bytes()))
@@ -328,10 +328,10 @@ def test_a_truncated_stream_is_reported(run, damage):
 
 def test_a_run_in_progress_is_drawn_up_to_its_result(run):
     """Who analyses it a second time finds more joules than the page has said above."""
-    result = result_of(run)
+    result = load_or_compute_result(run)
     whole = replace(result.run.total, value=0.9 * result.run.total.value)
     shown = replace(result, run=replace(result.run, total=whole))
-    found = MeantRuns(shown, (run,), (GroupRun(read_manifest(run), shown),))
+    found = LoadedRuns(shown, (run,), (GroupRun(read_manifest(run), shown),))
     page = run_page(found, run.parent)
     (energy,) = (c for it in page.sections for c in it.charts if c.key == "energy")
     assert energy.tables["growth"].records[-1]["energy_j"] == whole.value

@@ -6,12 +6,12 @@ from statistics import mean
 
 import pytest
 
-from joulewise.analyse.stored_result import result_of
+from joulewise.analyse.stored_result import load_or_compute_result
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.trial_table import entering
+from joulewise.metrics.trial_table import completed_trials
 from joulewise.report.charts.sweep import chart_sweep
-from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.sweep.lifecycle import prepare, run_sweep
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.table_sweeps import chart
 
@@ -45,7 +45,7 @@ def studied(tmp_path_factory):
                 seed=3,
                 simulated=SimulationSpec("v100", network),
             )
-            sweep = conduct(prepare(spec), store, Silent())
+            sweep = run_sweep(prepare(spec), store, Silent())
             found[network] = sweep, evaluate(sweep), store
         return found[network]
 
@@ -97,8 +97,8 @@ def test_power_over_time_is_shown_at_every_limit_with_its_epochs(studied):
     for point in result.points:
         mean_w = point.energy_j.mean / point.time_s.mean
         found = limits[point.setting[POWER_LIMIT]]
-        runs = [it.run for it in entering(sweep) if it.setting == point.setting][:5]
-        means_w = [result_of(store / run).run.devices["gpu0"].mean_w for run in runs]
+        runs = [it.run for it in completed_trials(sweep) if it.setting == point.setting][:5]
+        means_w = [load_or_compute_result(store / run).run.devices["gpu0"].mean_w for run in runs]
         assert found["mean_w"] == pytest.approx(mean(means_w), rel=1e-9)
         assert found["mean_w"] == pytest.approx(mean_w, rel=0.03)
         assert found["time_s"] == pytest.approx(point.time_s.mean, rel=0.03)

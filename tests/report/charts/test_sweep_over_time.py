@@ -9,15 +9,15 @@ from statistics import mean, quantiles, stdev
 import numpy as np
 import pytest
 
-from joulewise.analyse.curves.series import gpu_growth, gpu_stages
-from joulewise.analyse.stored_result import result_of
+from joulewise.analyse.curves.series import cumulative_gpu_energy, gpu_stages
+from joulewise.analyse.stored_result import load_or_compute_result
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.trial_table import entering
+from joulewise.metrics.trial_table import completed_trials
 from joulewise.report.charts.files import write_chart
 from joulewise.report.charts.sweep import chart_sweep
 from joulewise.report.charts.theme import apply_theme, theme_config
-from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.sweep.lifecycle import prepare, run_sweep
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.table_sweeps import chart
 
@@ -40,7 +40,7 @@ def swept(tmp_path_factory):
         seed=5,
         simulated=SimulationSpec("v100", "mnist-small"),
     )
-    return conduct(prepare(spec), store, Silent()), store
+    return run_sweep(prepare(spec), store, Silent()), store
 
 
 def charts(swept):
@@ -50,8 +50,8 @@ def charts(swept):
 
 def results(swept, limit_w):
     sweep, store = swept
-    trials = [it for it in entering(sweep) if it.setting[POWER_LIMIT] == limit_w]
-    return [result_of(store / trial.run) for trial in trials]
+    trials = [it for it in completed_trials(sweep) if it.setting[POWER_LIMIT] == limit_w]
+    return [load_or_compute_result(store / trial.run) for trial in trials]
 
 
 def at_limit(records, limit_w):
@@ -112,7 +112,7 @@ def test_deleted_runs_are_left_out_of_boxes_and_means(swept, tmp_path):
     sweep, store = swept
     copy = tmp_path / "store"
     shutil.copytree(store, copy)
-    gone = [it for it in entering(sweep) if it.setting[POWER_LIMIT] == 150]
+    gone = [it for it in completed_trials(sweep) if it.setting[POWER_LIMIT] == 150]
     shutil.rmtree(copy / gone[0].run)
     found = charts((sweep, copy))
     low = at_limit(chart(found, "epochs-by-limit").table.records, 150)
@@ -157,8 +157,8 @@ def test_the_legend_shows_a_stroke_for_each_limit(swept):
 @pytest.mark.parametrize("bound", [None, "at_least"])
 def test_partly_read_gpus_are_left_out_of_boxes_and_means(swept, bound):
     sweep, store = swept
-    run = store / entering(sweep)[0].run
-    result = result_of(run)
+    run = store / completed_trials(sweep)[0].run
+    result = load_or_compute_result(run)
 
     def unread(span):
         use = span.devices["gpu0"]
@@ -166,7 +166,7 @@ def test_partly_read_gpus_are_left_out_of_boxes_and_means(swept, bound):
         return replace(span, devices={**span.devices, "gpu0": replace(use, energy=energy)})
 
     assert len(gpu_stages(result)) == 10
-    assert gpu_growth(run, result) is not None
+    assert cumulative_gpu_energy(run, result) is not None
     lost = replace(result, run=unread(result.run), spans=tuple(map(unread, result.spans)))
     assert gpu_stages(lost) == []
-    assert gpu_growth(run, lost) is None
+    assert cumulative_gpu_energy(run, lost) is None

@@ -7,15 +7,15 @@ import pytest
 from rich.console import Console
 
 from joulewise.data import (
-    Caution,
     Energy,
     Excluded,
+    QualityWarning,
     RunResult,
-    RunWarning,
     Source,
     Span,
     SpanResult,
     Use,
+    WarningCode,
     total,
 )
 from joulewise.report.terminal.run import draw
@@ -63,7 +63,9 @@ def result(**changed):
             Excluded("gpu2", "not used by any process of the command"),
             Excluded("gpu3", "GPU is lost"),
         ),
-        "warnings": (RunWarning(Caution.GAP, "no reading for 2 s", "see the doctor", "gpu0"),),
+        "warnings": (
+            QualityWarning(WarningCode.GAP, "no reading for 2 s", "see the doctor", "gpu0"),
+        ),
         "details": {
             "about": {"name": "resnet", "command": "python train.py", "tags": ["a", "b"]},
             "baseline": {"gpu0": {"kind": "asleep", "power_w": 40.0}},
@@ -184,7 +186,7 @@ def test_hostile_names_are_text(hostile):
     spans = {hostile: SPANS["epoch"]}
     told = result(
         details={"about": about, "spans": spans},
-        warnings=(RunWarning(Caution.OTHER_PROCESSES, hostile, hostile, hostile),),
+        warnings=(QualityWarning(WarningCode.OTHER_PROCESSES, hostile, hostile, hostile),),
         excluded=(Excluded("gpu1", hostile),),
     )
     text = drawn(told)

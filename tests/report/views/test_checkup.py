@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from joulewise.data import Kind, Knob, Quantity, SensorInfo, Source, Unavailable
+from joulewise.data import ControlKind, Kind, Quantity, SensorInfo, Source, Unavailable
 from joulewise.devices import Discovery
-from joulewise.record.sensor_profiles import KeptCard, keep_card
+from joulewise.record.sensor_profiles import CalibratedProfile, write_calibrated_profile
 from joulewise.report.terminal.doctor import alike, draw, next_commands, trust
 from joulewise.report.views import leases
 from joulewise.report.views.checkup import Checkup, as_json, examine
@@ -33,7 +33,7 @@ def cpu(source):
     device = ToyDevice(ToyClock(), "cpu0")
     device.info = replace(device.info, kind=Kind.CPU, uid="cpu0", name="Xeon", note="no RAPL")
     device.sensors = {Quantity.POWER: SensorInfo(Quantity.POWER, source, note="from its load")}
-    device.knobs = {}
+    device.controls = {}
     return device
 
 
@@ -67,12 +67,12 @@ def test_json_of_a_sensor_and_of_what_is_not_there():
 def test_json_of_knobs():
     (toy,) = toys(1)
     denied = Unavailable("only root", "sudo it")
-    toy.knobs = {
-        **toy.knobs,
-        Knob.POWER_LIMIT: replace(toy.knobs[Knob.POWER_LIMIT], writable=denied),
+    toy.controls = {
+        **toy.controls,
+        ControlKind.POWER_LIMIT: replace(toy.controls[ControlKind.POWER_LIMIT], writable=denied),
     }
-    knobs = as_json(checkup(toy))["devices"][0]["knobs"]
-    assert knobs["power_limit_w"] == {
+    controls = as_json(checkup(toy))["devices"][0]["knobs"]
+    assert controls["power_limit_w"] == {
         "value": 80.0,
         "minimum": 50,
         "maximum": 100,
@@ -83,7 +83,7 @@ def test_json_of_knobs():
         "reason": "only root",
         "fix": "sudo it",
     }
-    assert knobs["sm_clock_mhz"] == {
+    assert controls["sm_clock_mhz"] == {
         "value": None,
         "minimum": 500,
         "maximum": 1500,
@@ -92,7 +92,7 @@ def test_json_of_knobs():
         "readable": False,
         "writable": True,
     }
-    assert knobs["mem_clock_mhz"]["reason"] == "a toy's memory has one clock"
+    assert controls["mem_clock_mhz"]["reason"] == "a toy's memory has one clock"
 
 
 class TestKnobsThatTheGuardServiceTurns:
@@ -100,8 +100,8 @@ class TestKnobsThatTheGuardServiceTurns:
     def toy(self):
         (toy,) = toys(1)
         denied = Unavailable("only root", "sudo it")
-        limit = replace(toy.knobs[Knob.POWER_LIMIT], writable=denied)
-        toy.knobs = {**toy.knobs, Knob.POWER_LIMIT: limit}
+        limit = replace(toy.controls[ControlKind.POWER_LIMIT], writable=denied)
+        toy.controls = {**toy.controls, ControlKind.POWER_LIMIT: limit}
         return toy
 
     @pytest.fixture
@@ -186,8 +186,8 @@ def test_what_names_a_board_in_a_reason_or_a_fix_does_not_part_boards():
     for number, device in enumerate(devices):
         broken = Unavailable(f"stuck for 0.05{number} s", f"reset -i {number}")
         device.sensors = {**device.sensors, Quantity.FAN: broken}
-        limit = replace(device.knobs[Knob.POWER_LIMIT], writable=broken)
-        device.knobs = {**device.knobs, Knob.POWER_LIMIT: limit}
+        limit = replace(device.controls[ControlKind.POWER_LIMIT], writable=broken)
+        device.controls = {**device.controls, ControlKind.POWER_LIMIT: limit}
     found = checkup(*devices)
     assert len(alike(found.devices)) == 1
     assert "    fix: reset -i 0 (and so for each)" in lines(drawn(found))
@@ -222,7 +222,7 @@ def test_one_device():
 
 def test_eight_devices_are_one_table_and_a_line_each():
     devices = toys(8)
-    devices[5].set(Knob.POWER_LIMIT, 100)
+    devices[5].set(ControlKind.POWER_LIMIT, 100)
     text = lines(drawn(checkup(*devices)))
     assert text[0] == "gpu0-gpu7  8 x Toy 100"
     assert "  gpu5    50 W   4 kJ    -            TOY-gpu5" in text
@@ -234,7 +234,7 @@ def test_eight_devices_are_one_table_and_a_line_each():
 def test_a_reason_that_all_share_is_said_once():
     (toy,) = toys(1)
     toy.sensors = dict.fromkeys(Quantity, LOST)
-    toy.knobs = dict.fromkeys(Knob, LOST)
+    toy.controls = dict.fromkeys(ControlKind, LOST)
     assert lines(drawn(checkup(toy)))[2:4] == [
         "  cannot read or set anything: the GPU is lost",
         "    fix: reboot",
@@ -337,7 +337,9 @@ def test_a_card_is_told_and_one_of_another_driver_too(tmp_path):
     environ = {"JOULEWISE_STATE": str(tmp_path)}
     device, other = toys(2)
     for toy, driver in ((device, device.info.driver), (other, "of yesterday")):
-        keep_card(KeptCard(toy.info.uid, driver, toy.info.name, "2026-11-16", "bursts"), environ)
+        write_calibrated_profile(
+            CalibratedProfile(toy.info.uid, driver, toy.info.name, "2026-11-16", "bursts"), environ
+        )
     found = examine(Discovery((device, other), {}), environ)
     text = drawn(found)
     assert f"{device.info.key} calibrated 2026-11-16, without a wall meter" in text

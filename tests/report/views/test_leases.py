@@ -10,9 +10,9 @@ from rich.console import Console
 from joulewise.control.client import Client
 from joulewise.control.holds import Change, Hold, LeaseHolder
 from joulewise.control.journal import Journal
-from joulewise.control.permissions import not_a_member
+from joulewise.control.permissions import not_a_member_error
 from joulewise.control.protocol import line, refused_line
-from joulewise.data import Knob
+from joulewise.data import ControlKind
 from joulewise.errors import JoulewiseError
 from joulewise.report.terminal import leases as drawing
 from joulewise.report.views import leases
@@ -74,7 +74,7 @@ def test_one_that_refuses_us(tmp_path, monkeypatch):
 
 def test_one_of_another_group(tmp_path, monkeypatch):
     def connect(_environ, _patience_s):
-        raise not_a_member(str(tmp_path))
+        raise not_a_member_error(str(tmp_path))
 
     monkeypatch.setattr(Client, "of_the_service", connect)
     found = leases.leases(environ(tmp_path))
@@ -86,7 +86,7 @@ def test_one_that_answers(tmp_path, monkeypatch):
     theirs = tmp_path / "of the service"
     ready = line(kind="ready", state=str(theirs))
     monkeypatch.setattr(Client, "of_the_service", greet(ready))
-    change = Change("GPU-1", "gpu0", Knob.POWER_LIMIT, 250.0, 200.0)
+    change = Change("GPU-1", "gpu0", ControlKind.POWER_LIMIT, 250.0, 200.0)
     kept = Journal(theirs)
     kept.begin(Hold("1", LeaseHolder(os.getpid(), os.getuid(), "python", 0.0), (change,)))
     found = leases.leases(environ(tmp_path))

@@ -10,11 +10,11 @@ from rich.console import Console
 from joulewise.analyse.group import GroupRun
 from joulewise.analyse.run_result import analyse
 from joulewise.report.html.pages import run_page
-from joulewise.report.inputs import MeantRuns
+from joulewise.report.inputs import LoadedRuns
 from joulewise.report.terminal.run import draw
 from joulewise.report.views.run_tables import sensor_tables
 from joulewise.store.manifest import read_manifest
-from tests.helpers.runs import MadeRun, device
+from tests.helpers.run_directories import MadeRun, device
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_result_from_before_has_no_such_tables_and_the_rest_of_its_page(run):
     old = {key: value for key, value in result.details.items() if not key.startswith("sensor")}
     before = replace(result, details=old)
     assert all(not table.rows for table in sensor_tables({"": before}))
-    found = MeantRuns(before, (run,), (GroupRun(read_manifest(run), before),))
+    found = LoadedRuns(before, (run,), (GroupRun(read_manifest(run), before),))
     titles = [section.title for section in run_page(found, run.parent).sections]
     assert "Sensors" not in titles
     assert "Energy" in titles
@@ -97,7 +97,7 @@ def test_a_result_from_before_has_no_such_tables_and_the_rest_of_its_page(run):
 
 def test_the_page_has_them(run):
     result = analyse(run)
-    found = MeantRuns(result, (run,), (GroupRun(read_manifest(run), result),))
+    found = LoadedRuns(result, (run,), (GroupRun(read_manifest(run), result),))
     (section,) = [it for it in run_page(found, run.parent).sections if it.title == "Sensors"]
     assert len(section.tables) == 4
     assert section.folded

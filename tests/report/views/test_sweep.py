@@ -16,9 +16,9 @@ from joulewise.metrics.boundary import View
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval, ParabolaFit
-from joulewise.report.settings_text import change, more_or_less, setting_words
+from joulewise.report.settings_text import change, describe_ratios, setting_words
 from joulewise.report.terminal.sweep import draw
-from joulewise.report.views.projection import applying, next_commands, outlook, outlook_lines
+from joulewise.report.views.projection import applying, next_commands, outlook, projection_lines
 from joulewise.report.views.sweep import result_json, search_as_json, sweep_view, went
 from joulewise.sweep.trial import log_name
 
@@ -190,7 +190,7 @@ def test_what_is_printed_holds_no_change_exactly_where_the_interval_does(mean, h
     ],
 )
 def test_ratios_in_a_sentence(told, said):
-    assert more_or_less(told, "A") == said
+    assert describe_ratios(told, "A") == said
 
 
 def test_a_setting_in_words():
@@ -229,7 +229,7 @@ def test_a_year_is_told_as_what_it_saves_or_costs(reference, by, said):
     first = next(it for it in found.settings if it["power_limit_w"] == reference)
     found = replace(found, reference=first)
     it = evaluate(found, [parse(by)], View())
-    lines = list(outlook_lines(outlook(found, it, View(), runs_per_year=3600), it.per))
+    lines = list(projection_lines(outlook(found, it, View(), runs_per_year=3600), it.per))
     assert len(lines) == (said is not None)
     assert not any("-" in line for line in lines)
     if said:
@@ -241,7 +241,7 @@ def test_of_one_run_nobody_knows_where_others_would_lie():
     for blocks in (1, 3):
         found = sweep(blocks=blocks)
         it = evaluate(found, [parse("energy")], View())
-        (line,) = outlook_lines(outlook(found, it, View()), "training")
+        (line,) = projection_lines(outlook(found, it, View()), "training")
         assert ("95 % interval" in line) == (blocks > 1)
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.helpers.measured_runs import environment, run, runs
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone
+from tests.helpers.run_processes import environment, run, runs
 
 BUSY = """
 import sys, time

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.helpers.measured_runs import environment, manifest, run, running
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, python
+from tests.helpers.run_processes import environment, manifest, run, running
 
 TRAIN = (
     "import joulewise\n"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.helpers.measured_runs import JOULEWISE, environment
+from tests.helpers.run_processes import JOULEWISE, environment
 
 LATE = (
     "import sys, time; time.sleep(2.3); from joulewise.simulate import gpu; "

@@ -8,9 +8,9 @@ import pytest
 
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import read_manifest
-from joulewise.store.trace import open_lane
-from tests.helpers.measured_runs import environment, runs
+from joulewise.store.trace import open_device_stream
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, python
+from tests.helpers.run_processes import environment, runs
 
 MS = 10**6
 MEASURED = """
@@ -30,7 +30,7 @@ def on_gpu(board, *command, faults=()):
 
 
 def rows(folder, lane, *names):
-    reader = open_lane(folder, "gpu0", lane)
+    reader = open_device_stream(folder, "gpu0", lane)
     chunks = list(reader.chunks(names))
     return [np.concatenate([chunk[name] for chunk in chunks]) for name in names]
 

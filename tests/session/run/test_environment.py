@@ -11,8 +11,8 @@ import torch
 import joulewise
 from joulewise.report.html.pages import describe_environment
 from joulewise.store.manifest import read_manifest
-from tests.helpers.measured_runs import environment, manifest
 from tests.helpers.processes import DEADLINE_S, JOULEWISE
+from tests.helpers.run_processes import environment, manifest
 
 SIM = [*JOULEWISE, "sim", "--gpu", "v100,a100", "--latency", "none", "--"]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.helpers.measured_runs import environ_of, environment, manifest, run, running, runs
 from tests.helpers.processes import (
     DEADLINE_S,
     JOULEWISE,
@@ -21,6 +20,7 @@ from tests.helpers.processes import (
     python,
     stop_resume_and_interrupt,
 )
+from tests.helpers.run_processes import environ_of, environment, manifest, run, running, runs
 
 
 @pytest.mark.parametrize(

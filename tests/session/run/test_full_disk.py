@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from joulewise.data import Caution
+from joulewise.data import WarningCode
 from joulewise.session.recording import Recording
 from joulewise.session.request import Request
 from joulewise.session.run import finish_run
 from joulewise.store.layout import MANIFEST, RESERVE, TRACE
-from joulewise.store.manifest import CommandRecord, read_manifest, write_last
+from joulewise.store.manifest import CommandRecord, read_manifest, write_final_manifest
 from joulewise.store.runs import new_run, readable, status
 from tests.helpers.mounts import mounted_tmpfs
 
@@ -86,7 +86,7 @@ def test_a_manifest_that_was_not_stored_still_shows_how_the_run_ended(tmp_path, 
 
     result = ended_recording(tmp_path, 3, fill_up).result()
     assert (result.state, result.exit_code) == ("complete", 3)
-    stored = [w.message for w in result.warnings if w.code is Caution.NOT_STORED]
+    stored = [w.message for w in result.warnings if w.code is WarningCode.NOT_STORED]
     assert "run.json: No space left on device" in stored
 
 
@@ -112,13 +112,13 @@ def test_a_recorder_that_was_waited_for_is_no_clock_that_was_set(tmp_path, monke
         now_ns = getattr(time, name)() + later_ns
         monkeypatch.setattr(f"joulewise.session.run.time.{name}", lambda now_ns=now_ns: now_ns)
     result, _ = finish_run(run, replace(COMMAND, end_ns=ended_ns, exit_code=0))
-    assert Caution.CLOCK_SET not in [warning.code for warning in result.warnings]
+    assert WarningCode.CLOCK_SET not in [warning.code for warning in result.warnings]
 
 
 def test_a_process_id_that_comes_again_is_another_command(tmp_path):
     run = new_run(tmp_path)
     first = replace(COMMAND, end_ns=9, exit_code=4)
-    write_last(run, replace(read_manifest(run), commands=(first,)))
+    write_final_manifest(run, replace(read_manifest(run), commands=(first,)))
     finish_run(run, replace(COMMAND, start_ns=20, end_ns=30, exit_code=0))
     assert [each.exit_code for each in read_manifest(run).commands] == [4, 0]
 

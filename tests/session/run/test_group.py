@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 
 from joulewise.session.group import address, job_id, join, listen
-from tests.helpers.measured_runs import environment, manifest, run, running, runs
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone, python
+from tests.helpers.run_processes import environment, manifest, run, running, runs
 
 ENDS_WITH = "print(os.getpid(), flush=True); sys.stdin.read(); sys.exit({})"
 

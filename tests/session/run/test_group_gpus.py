@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from joulewise.session.gpu_visibility import GpuVisibility
-from tests.helpers.measured_runs import environment, manifest, runs
 from tests.helpers.processes import DEADLINE_S, JOULEWISE
+from tests.helpers.run_processes import environment, manifest, runs
 
 # Each task waits until both are recorded, and then loads the first GPU that it sees.
 TASK = """

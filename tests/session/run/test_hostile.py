@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.measured_runs import environment, run, running, runs
 from tests.helpers.paths import BENCHMARKS
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone, python
+from tests.helpers.run_processes import environment, run, running, runs
 
 COMPILER = shutil.which("cc")
 WALL_CLOCK = Path(__file__).parent / "wall_clock.c"

@@ -10,9 +10,9 @@ import pytest
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import status
-from joulewise.store.trace import open_lane
-from tests.helpers.measured_runs import manifest, run, running, runs
+from joulewise.store.trace import open_device_stream
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone, python
+from tests.helpers.run_processes import manifest, run, running, runs
 
 PARENT = """
 import subprocess
@@ -30,7 +30,7 @@ def rows(folder):
     return sum(
         lane.rows
         for device in read_manifest(folder).devices
-        if (lane := open_lane(folder, device.info.key, StreamKind.FAST))
+        if (lane := open_device_stream(folder, device.info.key, StreamKind.FAST))
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 from joulewise.session import run as limits_module
 from joulewise.session.budget import parse_budget
 from joulewise.session.run import BudgetEnforcer
-from tests.helpers.measured_runs import manifest, run
 from tests.helpers.processes import eventually, gone, python
+from tests.helpers.run_processes import manifest, run
 
 
 def test_time_used_up_is_shown_once_and_nothing_is_stopped(tmp_path):

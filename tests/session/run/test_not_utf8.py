@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from tests.helpers.measured_runs import environment
 from tests.helpers.processes import DEADLINE_S, JOULEWISE
+from tests.helpers.run_processes import environment
 
 ODD = b"caf\xe9\xff"
 

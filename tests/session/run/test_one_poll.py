@@ -9,8 +9,8 @@ import pytest
 
 from joulewise.analyse.run_result import analyse
 from joulewise.store.arrow_stream import read_batches, write_stream
-from tests.helpers.measured_runs import environment, runs
 from tests.helpers.processes import DEADLINE_S, JOULEWISE
+from tests.helpers.run_processes import environment, runs
 
 
 @pytest.fixture(scope="module", params=["v100", "rtx6000"])

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tests.helpers.measured_runs import environment, manifest, run, runs
 from tests.helpers.mounts import mounted_tmpfs
 from tests.helpers.processes import python
+from tests.helpers.run_processes import environment, manifest, run, runs
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from tests.helpers.measured_runs import environment
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, python
+from tests.helpers.run_processes import environment
 
 # Idle for some looks, then under load for some more, and idle again.
 PROGRAM = """

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.measured_runs import WAIT, running
 from tests.helpers.processes import DEADLINE_S, eventually, first_line, gone, state
+from tests.helpers.run_processes import WAIT, running
 
 TELLS = """
 numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from joulewise.store.manifest import read_manifest
-from tests.helpers.measured_runs import environment, manifest, runs
 from tests.helpers.processes import DEADLINE_S, JOULEWISE
+from tests.helpers.run_processes import environment, manifest, runs
 
 FAILS = ["sh", "-c", "exit 3"]
 SINKS = ["reader left", "full disk", "closed", "nobody reads", "nobody reads, non-blocking"]

@@ -7,8 +7,8 @@ from inspect import getsource
 import pynvml as nvml
 import pytest
 
-from joulewise.simulate.nvml.shared_memory import library
-from tests.helpers.nvml_shim import code_of, handle, timeline
+from joulewise.simulate.nvml.shared_memory import shim_path
+from tests.helpers.nvml_on_manual_clock import code_of, handle, timeline
 
 
 class TestIdentity:
@@ -204,7 +204,7 @@ class TestArguments:
         wanted = set(re.findall(r'_nvmlGetFunctionPointer\("(\w+)"\)', getsource(nvml)))
         assert len(wanted) > 300
         assert [name for name in sorted(wanted) if not hasattr(nvml.nvmlLib, name)] == []
-        listed = (library().parents[1] / "shim" / "unsupported.h").read_text()
+        listed = (shim_path().parents[1] / "shim" / "unsupported.h").read_text()
         unsupported = re.findall(r"NVML_UNSUPPORTED\((\w+)\)", listed)
         answers = {getattr(nvml.nvmlLib, name)(gpu) for name in unsupported}
         assert answers == {nvml.NVML_ERROR_NOT_SUPPORTED}

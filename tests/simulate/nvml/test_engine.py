@@ -14,9 +14,16 @@ import pynvml as nvml
 import pytest
 
 from joulewise.simulate.nvml.faults import Latency
-from joulewise.simulate.nvml.shared_memory import Shared, library
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory, shim_path
 from joulewise.units import NS_PER_S
-from tests.helpers.nvml_shim import client, code_of, handle, published, simulated, timeline
+from tests.helpers.nvml_on_manual_clock import (
+    client,
+    code_of,
+    handle,
+    published,
+    simulated,
+    timeline,
+)
 from tests.helpers.sim_processes import running_sim
 
 
@@ -63,7 +70,7 @@ class TestEngine:
                 waiting.setblocking(False)
                 full = bool(waiting.connect_ex(f"\0{name}"))
             machine = stack.enter_context(published(tmp_path, "v100", socket=name))
-            environ = {"LD_LIBRARY_PATH": library().parent, "JOULEWISE_SIM": machine.shared.path}
+            environ = {"LD_LIBRARY_PATH": shim_path().parent, "JOULEWISE_SIM": machine.shared.path}
             done = subprocess.run(
                 [sys.executable, "-c", "import pynvml; pynvml.nvmlInit()"],
                 env={**os.environ, **environ}, check=False, capture_output=True, timeout=30,
@@ -74,7 +81,7 @@ class TestEngine:
         with running_sim("--gpu", "v100") as sim, client(monkeypatch, sim.shared):
             gpu = handle(0)
             os.kill(sim.process.pid, signal.SIGSTOP)
-            shared = Shared.open(sim.shared)
+            shared = SharedGpuMemory.open(sim.shared)
             shared.freeze(time.monotonic_ns() + 3600 * NS_PER_S)
             assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
             shared.close()
@@ -123,7 +130,7 @@ print(answer, n.nvmlLib.nvmlDeviceGetPowerUsage(gpu, room))
 
 def _forking(machine):
     """A client that forks when told; it prints what its child and then it itself was answered."""
-    environ = {"LD_LIBRARY_PATH": library().parent, "JOULEWISE_SIM": machine.shared.path}
+    environ = {"LD_LIBRARY_PATH": shim_path().parent, "JOULEWISE_SIM": machine.shared.path}
     return subprocess.Popen(
         [sys.executable, "-c", FORKING],
         env={**os.environ, **environ}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -207,7 +214,7 @@ def test_readers_never_see_half_of_what_is_written(monkeypatch, tmp_path):
         lines = [timeline(at, busy=busy) for busy in (0.0, 1.0)]
         reader = subprocess.Popen(
             [sys.executable, "-c", READER],
-            env={**os.environ, "LD_LIBRARY_PATH": str(library().parent)},
+            env={**os.environ, "LD_LIBRARY_PATH": str(shim_path().parent)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         with reader:

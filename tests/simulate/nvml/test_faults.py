@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.errors import UsageError
-from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml.faults import GRAMMAR, KINDS, InjectedFault, parse
-from joulewise.simulate.nvml.shared_memory import library
+from joulewise.simulate.model import ControlSettings
+from joulewise.simulate.nvml.faults import GRAMMAR, KINDS, InjectedFault, parse_faults
+from joulewise.simulate.nvml.shared_memory import shim_path
 from joulewise.units import NS_PER_S
-from tests.helpers.nvml_shim import code_of, simulated, timeline
+from tests.helpers.nvml_on_manual_clock import code_of, simulated, timeline
 from tests.helpers.paths import DOCS
 
 REFERENCE = DOCS / "reference" / "faults.md"
@@ -53,10 +53,12 @@ class TestGrammar:
         ],
     )
     def test_one_fault_is_parsed(self, text, expected):
-        assert parse(text) == (expected,)
+        assert parse_faults(text) == (expected,)
 
     def test_several_faults_are_parsed(self):
-        kinds = [fault.kind for fault in parse("gpu0:lost@5s; gpu1:stuck@1s-2s;library-absent;")]
+        kinds = [
+            fault.kind for fault in parse_faults("gpu0:lost@5s; gpu1:stuck@1s-2s;library-absent;")
+        ]
         assert kinds == ["lost", "stuck", "library-absent"]
 
     @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ class TestGrammar:
     )
     def test_what_is_wrong_is_quoted(self, text, part):
         with pytest.raises(UsageError) as caught:
-            parse(text)
+            parse_faults(text)
         assert f"'{part}'" in caught.value.message
         assert "\n" not in caught.value.message
         assert GRAMMAR in caught.value.hint
@@ -102,7 +104,7 @@ class TestGrammar:
     @given(st.lists(st.sampled_from([*KINDS, *"0123459*:@-=,;. J²٣", "gpu", "code", "ms", "s"])))
     def test_any_text_is_parsed_or_refused(self, words):
         with suppress(UsageError):
-            assert all(fault.kind in KINDS for fault in parse("".join(words)))
+            assert all(fault.kind in KINDS for fault in parse_faults("".join(words)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -289,7 +291,9 @@ def test_a_limit_is_refused(under):
     machine.at(2)
     answers = [code_of(set_limit, gpu, 200_000) for gpu in (first, second)]
     assert answers == [nvml.NVML_ERROR_NOT_SUPPORTED, 999]
-    assert machine.shared.knobs(0) == machine.shared.knobs(1) == Knobs(limit_w=300.0)
+    assert (
+        machine.shared.controls(0) == machine.shared.controls(1) == ControlSettings(limit_w=300.0)
+    )
 
 
 def test_root_is_denied(under):
@@ -301,7 +305,7 @@ def test_root_is_denied(under):
     ):
         answer = code_of(getattr(nvml, f"nvmlDevice{name}"), first, *values)
         assert answer == nvml.NVML_ERROR_NO_PERMISSION
-    assert machine.shared.knobs(0) == Knobs(limit_w=300.0)
+    assert machine.shared.controls(0) == ControlSettings(limit_w=300.0)
     assert power_mw(first) == 100_000
 
 
@@ -319,7 +323,7 @@ def test_only_the_call_that_is_named_is_slow(under):
 
 
 def test_without_the_library_nothing_is_loaded():
-    absent = library().parents[1] / "absent"
+    absent = shim_path().parents[1] / "absent"
     look = "import pynvml; pynvml.nvmlInit()"
     done = subprocess.run(
         [sys.executable, "-c", look],

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.simulate.nvml.faults import NO_LATENCY, SLOT_NS, Latency, pcie_wait_ns
-from joulewise.simulate.nvml.shared_memory import library
+from joulewise.simulate.nvml.shared_memory import shim_path
 from joulewise.units import NS_PER_MS, NS_PER_S
-from tests.helpers.nvml_shim import published, simulated
+from tests.helpers.nvml_on_manual_clock import published, simulated
 
 GPUS = 8
 CALLS = 2 * GPUS  # transmitted and received
@@ -49,7 +49,7 @@ def test_without_latency_nothing_waits():
 def test_the_shim_draws_the_same_waits(monkeypatch, tmp_path):
     latency = Latency(0, 0, 0, 0, 0, pcie_wait_ns=11_200_000)
     with simulated(monkeypatch, tmp_path, "v100", "v100", latency=latency) as machine:
-        drawn_ns = ctypes.CDLL(str(library())).jw_pcie_wait_ns
+        drawn_ns = ctypes.CDLL(str(shim_path())).jw_pcie_wait_ns
         drawn_ns.argtypes, drawn_ns.restype = [ctypes.c_int64], ctypes.c_int64
         t_ns = np.arange(0, 4_000 * NS_PER_S, 777_777_777)
         expected = pcie_wait_ns(latency, machine.units[0].seed, t_ns)

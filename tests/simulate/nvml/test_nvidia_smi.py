@@ -11,10 +11,10 @@ import pytest
 
 from joulewise.simulate.nvml import nvidia_smi
 from joulewise.simulate.nvml.nvidia_smi_fields import GPU_ALIASES, GPU_FIELDS
-from joulewise.simulate.nvml.shared_memory import library
-from tests.helpers.nvml_shim import simulated, timeline
+from joulewise.simulate.nvml.shared_memory import shim_path
+from tests.helpers.nvml_on_manual_clock import simulated, timeline
 
-PROGRAM = library().parents[1] / "bin" / "nvidia-smi"
+PROGRAM = shim_path().parents[1] / "bin" / "nvidia-smi"
 
 
 @pytest.fixture
@@ -139,30 +139,30 @@ class TestSetting:
                 "All done.",
             ],
         )
-        assert machine.shared.knobs(0).limit_w == 200
+        assert machine.shared.controls(0).limit_w == 200
 
     @pytest.mark.parametrize("limit", ["0", "900", "-1", "nan", "inf", "1e400"])
     def test_a_limit_outside_the_range(self, run, machine, limit):
         status, lines = run("-i", "0", f"--power-limit={limit}")
         assert (status, len(lines)) == (2, 1)
         assert "150.00 W and 300.00 W" in lines[0]
-        assert machine.shared.knobs(0).limit_w == 300
+        assert machine.shared.controls(0).limit_w == 300
 
     def test_clocks_are_locked_and_reset(self, run, machine):
         assert run("-i", "0", "-lgc", "1005")[0] == 0
-        assert machine.shared.knobs(0).sm_lock_mhz == (1005, 1005)
+        assert machine.shared.controls(0).sm_lock_mhz == (1005, 1005)
         assert run("-i", "0", "-lgc", "900,1200")[0] == 0
-        assert machine.shared.knobs(0).sm_lock_mhz == (900, 1200)
+        assert machine.shared.controls(0).sm_lock_mhz == (900, 1200)
         assert run("-rgc")[0] == 0
-        assert machine.shared.knobs(0).sm_lock_mhz is None
+        assert machine.shared.controls(0).sm_lock_mhz is None
         assert run("-i", "2", "-lmc", "810")[0] == 0
-        assert machine.shared.knobs(2).memory_lock_mhz == (810, 810)
+        assert machine.shared.controls(2).memory_lock_mhz == (810, 810)
         assert run("-i", "2", "-rmc")[0] == 0
-        assert machine.shared.knobs(2).memory_lock_mhz is None
+        assert machine.shared.controls(2).memory_lock_mhz is None
         assert run("-i", "0", "-ac", "877,1005")[0] == 0
-        assert machine.shared.knobs(0).sm_lock_mhz[1] == 1005
+        assert machine.shared.controls(0).sm_lock_mhz[1] == 1005
         assert run("-i", "0", "-rac")[0] == 0
-        assert machine.shared.knobs(0).sm_lock_mhz is None
+        assert machine.shared.controls(0).sm_lock_mhz is None
 
     def test_modes_are_set(self, run, machine):
         assert run("-pm", "0")[0] == 0
@@ -192,7 +192,7 @@ def program(*arguments, **environ):
 
 
 def test_the_program_is_on_the_path_of_clients(machine):
-    done = program("-L", LD_LIBRARY_PATH=str(library().parent), JOULEWISE_SIM=machine.shared.path)
+    done = program("-L", LD_LIBRARY_PATH=str(shim_path().parent), JOULEWISE_SIM=machine.shared.path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("GPU 0: Tesla V100")
 
@@ -200,7 +200,7 @@ def test_the_program_is_on_the_path_of_clients(machine):
 def test_a_loop_ends_with_ctrl_c(machine):
     command = [PROGRAM, "-i", "0", "--query-gpu=power.limit", "--format=csv,noheader", "-lms", "1"]
     environ = {
-        "LD_LIBRARY_PATH": str(library().parent),
+        "LD_LIBRARY_PATH": str(shim_path().parent),
         "JOULEWISE_SIM": machine.shared.path,
         "JOULEWISE_PYTHON": sys.executable,
     }
@@ -236,7 +236,7 @@ def test_a_loop_whose_pause_is_none_is_refused(run, capsys, pause):
 
 
 @pytest.mark.parametrize(
-    ("library_path", "status"), [(library().parent, 9), (library().parents[1] / "absent", 12)]
+    ("library_path", "status"), [(shim_path().parent, 9), (shim_path().parents[1] / "absent", 12)]
 )
 def test_without_driver_or_library_it_says_so(library_path: Path, status):
     done = program("-L", LD_LIBRARY_PATH=str(library_path), JOULEWISE_SIM="")

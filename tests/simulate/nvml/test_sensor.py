@@ -12,7 +12,7 @@ from joulewise.simulate import sensor
 from joulewise.simulate.boards import BOARDS
 from joulewise.simulate.nvml.shared_memory import CONSTANTS
 from joulewise.units import NS_PER_S
-from tests.helpers.nvml_shim import code_of, handle, simulated, timeline
+from tests.helpers.nvml_on_manual_clock import code_of, handle, simulated, timeline
 
 
 class TestSensor:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from joulewise.errors import SimulationError, UsageError
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Knobs
+from joulewise.simulate.model import ControlSettings
 from joulewise.simulate.nvml import shared_memory as shared_module
 from joulewise.simulate.nvml.faults import KINDS, LIBRARY_ABSENT, NO_LATENCY, InjectedFault
-from joulewise.simulate.nvml.shared_memory import CONSTANTS, GPU, TYPES, Shared, library
+from joulewise.simulate.nvml.shared_memory import CONSTANTS, GPU, TYPES, SharedGpuMemory, shim_path
 from joulewise.simulate.timeline import PIECE, Timeline
 
 HEADERS = shared_module._HERE / "shim"
@@ -26,7 +26,7 @@ RING = CONSTANTS["RING"]
 
 def create(folder, *keys, faults=(), **options):
     units = [make_unit(load_board(key), seed) for seed, key in enumerate(keys or ("v100",))]
-    return Shared.create(
+    return SharedGpuMemory.create(
         units, latency=NO_LATENCY, faults=faults, start_ns=0, folder=folder, **options
     )
 
@@ -142,15 +142,15 @@ def test_every_gpu_has_its_own_pieces(tmp_path):
 
 def test_controls_begin_at_the_default_and_go_back_there(tmp_path):
     shared = create(tmp_path, "a100")
-    assert shared.knobs(0) == Knobs(limit_w=400.0)
-    client = Shared.open(shared.path)
+    assert shared.controls(0) == ControlSettings(limit_w=400.0)
+    client = SharedGpuMemory.open(shared.path)
     client._gpus["limit_mw"][0] = 250_000
     client._gpus["sm_lock"][0] = (900 << 32) | 1200
     client._gpus["memory_lock"][0] = (1215 << 32) | 1215
-    assert shared.knobs(0) == Knobs(250.0, (900.0, 1200.0), (1215.0, 1215.0))
+    assert shared.controls(0) == ControlSettings(250.0, (900.0, 1200.0), (1215.0, 1215.0))
     client.close()
     shared.reset(0, 1234.5)
-    assert shared.knobs(0) == Knobs(limit_w=400.0)
+    assert shared.controls(0) == ControlSettings(limit_w=400.0)
     assert shared._gpus["counter_base_j"][0] == 1234.5
     shared.close()
 
@@ -159,9 +159,9 @@ def test_application_clocks_are_a_ceiling_and_a_lock_overrides_them(tmp_path):
     shared = create(tmp_path, "v100")
     clocks = load_board("v100").clocks
     shared._gpus["application_clocks"][0] = (877 << 32) | 1005
-    assert shared.knobs(0) == Knobs(300.0, (clocks.sm_min_mhz, 1005.0), (877.0, 877.0))
+    assert shared.controls(0) == ControlSettings(300.0, (clocks.sm_min_mhz, 1005.0), (877.0, 877.0))
     shared._gpus["sm_lock"][0] = (1200 << 32) | 1300
-    assert shared.knobs(0).sm_lock_mhz == (1200.0, 1300.0)
+    assert shared.controls(0).sm_lock_mhz == (1200.0, 1300.0)
     shared.close()
 
 
@@ -177,7 +177,7 @@ def test_any_user_may_open_it_whatever_the_umask(tmp_path):
 
 def test_only_its_maker_removes_it(tmp_path):
     shared = create(tmp_path)
-    Shared.open(shared.path).close()
+    SharedGpuMemory.open(shared.path).close()
     assert Path(shared.path).exists()
     shared.close()
     assert not list(tmp_path.iterdir())
@@ -232,6 +232,6 @@ def test_a_gpus_block_is_small_enough_for_any_container():
 def test_a_missing_library_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(shared_module, "_HERE", tmp_path / "a" / "b" / "c")
     with pytest.raises(SimulationError, match="no C compiler") as caught:
-        library()
+        shim_path()
     assert "pip install" in caught.value.hint
     assert "gcc" in caught.value.hint

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Knobs, Load, Phase
+from joulewise.simulate.model import ControlSettings, Load, Phase
 from joulewise.simulate.physics import scalar, steady_state
 from joulewise.simulate.physics.governor import (
     CLOCK_SETTING,
@@ -36,7 +36,7 @@ LOAD = Load(
 )
 SHORT = Load((Phase("a", 0.006, 0.5, 60.0, 10.0), Phase("b", 0.008, 0.9, 200.0, 20.0)))
 TINY = Load((Phase("a", 0.0007, 0.0, 0.0, 0.0, busy=False), Phase("b", 0.006, 0.9, 200.0, 20.0)))
-FREE, CAPPED, TIGHT = Knobs(300.0), Knobs(200.0), Knobs(150.0)
+FREE, CAPPED, TIGHT = ControlSettings(300.0), ControlSettings(200.0), ControlSettings(150.0)
 
 
 def warm(load, controls):
@@ -76,7 +76,7 @@ locks = st.none() | st.lists(clock_steps, min_size=2, max_size=2).map(sorted).ma
 
 @given(st.floats(40, 320), locks, st.floats(20, 86), st.sampled_from([LOAD, SHORT, TINY]))
 def test_the_governor_settles_at_the_equilibrium(limit_w, lock, temperature_c, load):
-    controls = Knobs(limit_w, lock)
+    controls = ControlSettings(limit_w, lock)
     point = OperatingPoint(BOARD, load, controls, 1.0, 1.0, temperature_c)
     expected = float(steady_state.equilibrium_clock(BOARD, load, controls, temperature_c))
     assert point.target_mhz == pytest.approx(expected, rel=1e-7)
@@ -88,7 +88,7 @@ def test_the_governor_settles_at_the_equilibrium(limit_w, lock, temperature_c, l
 @pytest.mark.parametrize("limit_w", [300.0, 260.0, 200.0, 150.0])
 @pytest.mark.parametrize("load", [LOAD, SHORT, TINY])
 def test_dither_has_the_mean_of_the_equilibrium(limit_w, load):
-    controls = Knobs(limit_w)
+    controls = ControlSettings(limit_w)
     timeline, _ = play(UNIT, warm(load, controls), load, controls, steps=1000)
     ends = timeline.step_ends_ns[300:]
     energy_j = float(timeline.energy_at(ends[-1]) - timeline.energy_at(ends[0]))
@@ -146,7 +146,7 @@ def test_a_stall_between_bursts_does_not_lift_the_clock():
 
 
 def test_a_cap_below_the_floor_is_not_reached():
-    controls = Knobs(100.0)
+    controls = ControlSettings(100.0)
     hungry = Load((Phase("all", 0.1, 0.5, 150.0, 80.0),))
     timeline, _ = play(UNIT, warm(hungry, controls), hungry, controls, steps=200)
     last = timeline.pieces[-1]
@@ -159,15 +159,15 @@ def test_reasons_for_a_low_clock():
     def last(controls):
         return play(UNIT, warm(LOAD, controls), LOAD, controls, steps=40)[0].pieces[-1]
 
-    assert last(Knobs(400.0))["throttle"] == 0
+    assert last(ControlSettings(400.0))["throttle"] == 0
     assert last(CAPPED)["throttle"] == POWER_CAP
-    locked = last(Knobs(400.0, sm_lock_mhz=(135, 1005)))
+    locked = last(ControlSettings(400.0, sm_lock_mhz=(135, 1005)))
     assert (locked["throttle"], locked["sm_mhz"]) == (CLOCK_SETTING, 1005)
-    assert last(Knobs(150.0, sm_lock_mhz=(1005, 1005)))["throttle"] == POWER_CAP
+    assert last(ControlSettings(150.0, sm_lock_mhz=(1005, 1005)))["throttle"] == POWER_CAP
 
 
 def test_a_lock_takes_clocks_as_nvml_names_them():
-    controls = Knobs(400.0, sm_lock_mhz=(1522, 1522))
+    controls = ControlSettings(400.0, sm_lock_mhz=(1522, 1522))
     timeline, _ = play(UNIT, warm(SHORT, controls), SHORT, controls, steps=100)
     assert clocks_after(timeline, NS_PER_S // 2) == [1522.5]
 
@@ -196,7 +196,7 @@ def test_few_pieces_a_second():
 
 
 def test_steps_too_short_for_any_sensor_are_one_piece_each():
-    timeline, _ = play(UNIT, rest(UNIT, 0), TINY, Knobs(400.0), until_ns=NS_PER_S)
+    timeline, _ = play(UNIT, rest(UNIT, 0), TINY, ControlSettings(400.0), until_ns=NS_PER_S)
     assert len(timeline.pieces) == len(timeline.step_ends_ns) + 1
     assert timeline.pieces["busy"][-1] == pytest.approx(0.0060 / 0.0067, abs=1e-6)
 
@@ -263,7 +263,7 @@ def test_a_warm_start_stays_as_warm():
 
 def test_a_hot_board_slows_down_and_says_so():
     hot = replace(UNIT, board=replace(BOARD, thermal=replace(BOARD.thermal, ambient_c=60.0)))
-    controls = Knobs(300.0)
+    controls = ControlSettings(300.0)
     timeline, state = play(hot, rest(hot, 0), LOAD, controls, until_ns=600 * NS_PER_S)
     slow = timeline.pieces[-1]
     assert slow["throttle"] & SW_THERMAL
@@ -279,7 +279,7 @@ def test_a_hot_board_slows_down_and_says_so():
 acts = st.lists(
     st.tuples(
         st.sampled_from([LOAD, SHORT, TINY, None]),
-        st.sampled_from([FREE, CAPPED, TIGHT, Knobs(300.0, sm_lock_mhz=(900, 1200))]),
+        st.sampled_from([FREE, CAPPED, TIGHT, ControlSettings(300.0, sm_lock_mhz=(900, 1200))]),
         st.integers(1, 3_000_000_000),
         st.lists(st.floats(0, 1), max_size=4),
     ),

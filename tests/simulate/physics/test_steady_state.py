@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from joulewise.simulate import virtual
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
-from joulewise.simulate.model import Knobs, Load, Phase
+from joulewise.simulate.model import ControlSettings, Load, Phase
 from joulewise.simulate.physics import scalar, steady_state
 from joulewise.simulate.workloads import Profile, load_workload, step_phases
 
@@ -95,7 +95,7 @@ def test_a_cap_below_the_floor_is_missed():
 )
 def test_a_lock_bounds_the_clock(lock, clock_mhz):
     load = Load((Phase("idle", 1.0, 0.5, 10.0, 0.0),))
-    clock = steady_state.equilibrium_clock(BOARD, load, Knobs(300.0, lock), 60.0)
+    clock = steady_state.equilibrium_clock(BOARD, load, ControlSettings(300.0, lock), 60.0)
     assert clock == clock_mhz
 
 
@@ -104,7 +104,7 @@ def test_many_caps_and_temperatures_at_once_are_the_same_as_one_by_one():
     caps_w, warm_c = np.array([150.0, 200.0, 300.0]), np.array([[40.0], [70.0]])
     together = steady_state.equilibrium_clock(BOARD, load, caps_w, warm_c)
     assert together.shape == (2, 3)
-    alone = steady_state.equilibrium_clock(BOARD, load, Knobs(200.0), 70.0)
+    alone = steady_state.equilibrium_clock(BOARD, load, ControlSettings(200.0), 70.0)
     assert together[1, 1] == pytest.approx(float(alone))
 
 
@@ -129,7 +129,9 @@ def test_the_whole_run_is_that_of_the_dynamic_simulation(key, name):
     board = load_board(key)
     workload = load_workload(name, board)
     for cap_w in (board.limits.minimum_w, 200.0, board.limits.maximum_w):
-        time_s, energy_j = steady_state.run(board, workload, cap_w)
-        played = virtual.simulate(workload, make_unit(board, 0), Knobs(cap_w), run_noise=0.0)
+        time_s, energy_j = steady_state.steady_run(board, workload, cap_w)
+        played = virtual.simulate(
+            workload, make_unit(board, 0), ControlSettings(cap_w), run_noise=0.0
+        )
         assert played.time_s == pytest.approx(float(time_s), rel=2e-3)
         assert played.energy_j == pytest.approx(float(energy_j), rel=2e-3)

@@ -9,7 +9,7 @@ from joulewise.simulate.nvml.shared_memory import CONSTANTS, AccountedProcess
 from joulewise.simulate.realtime.gpu import Job
 from joulewise.simulate.realtime.truth import Accounting
 from joulewise.units import NS_PER_MS
-from tests.helpers.nvml_shim import client, code_of, handle, simulated
+from tests.helpers.nvml_on_manual_clock import client, code_of, handle, simulated
 from tests.helpers.sim_processes import running_sim
 from tests.simulate.realtime.test_engine import under
 from tests.simulate.realtime.test_gpu import LOAD, Clock, ms

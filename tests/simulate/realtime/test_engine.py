@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory
 from tests.helpers.processes import eventually
 from tests.helpers.sim_processes import SIM, running_sim
 
@@ -105,7 +105,7 @@ print(json.dumps([process.pid, os.getppid(), process.usedGpuMemory]))
 
 def test_the_load_from_the_start_is_a_whole_training():
     with running_sim("--gpu", "v100", "--workload", "mnist-small") as sim:
-        shared = Shared.open(sim.shared)
+        shared = SharedGpuMemory.open(sim.shared)
         eventually(lambda: 0.15 < longest_wait_s(shared) < 0.25)
         shared.close()
 
@@ -132,7 +132,7 @@ print(json.dumps([first, took()]))
 
 def test_a_control_takes_effect_even_if_its_client_died_before_saying_so():
     with running_sim("--gpu", "v100", "--workload", "ecg") as sim:
-        shared = Shared.open(sim.shared)
+        shared = SharedGpuMemory.open(sim.shared)
         shared._gpus["limit_mw"][0] = 150_000
         eventually(lambda: last_power_w(shared) < 200 and last_throttle(shared))
         shared.close()
@@ -141,7 +141,7 @@ def test_a_control_takes_effect_even_if_its_client_died_before_saying_so():
 def test_the_truth_is_what_was_published(tmp_path):
     path = tmp_path / "truth.csv"
     with running_sim("--gpu", "v100x2", "--workload", "mnist-big", "--truth", str(path)) as sim:
-        shared = Shared.open(sim.shared)
+        shared = SharedGpuMemory.open(sim.shared)
         eventually(lambda: int(shared._gpus["end"][1]) > 60)
         pieces = [np.array(shared._gpus["ring"][gpu][: shared._gpus["end"][gpu]]) for gpu in (0, 1)]
         shared.close()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Knobs, Load, Phase
+from joulewise.simulate.model import ControlSettings, Load, Phase
 from joulewise.simulate.physics.integrate import play, rest
 from joulewise.simulate.realtime.gpu import NEVER_DUE_NS, Job, RealtimeGpu
 from joulewise.simulate.timeline import Timeline, concat
@@ -21,8 +21,8 @@ LOAD = Load(
 )
 OTHER = Load((Phase("kernel", 0.02, 0.5, 90.0, 20.0),))
 SHORT = Load((Phase("kernel", 0.001, 0.5, 90.0, 20.0),))
-OPEN = Knobs(limit_w=300.0)
-CAPPED = Knobs(limit_w=150.0)
+OPEN = ControlSettings(limit_w=300.0)
+CAPPED = ControlSettings(limit_w=150.0)
 
 
 class Clock:
@@ -95,7 +95,7 @@ def test_an_interruption_neither_adds_steps_nor_takes_any(clock):
 def test_controls_that_do_not_change_change_nothing(clock):
     clock.gpu.submit(Job("me", LOAD, 1), clock.to(ms(0)))
     before = len(clock.published)
-    clock.gpu.set_controls(Knobs(limit_w=300.0), clock.to(ms(20)))
+    clock.gpu.set_controls(ControlSettings(limit_w=300.0), clock.to(ms(20)))
     assert len(clock.published) == before
 
 

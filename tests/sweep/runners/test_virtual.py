@@ -12,13 +12,13 @@ from joulewise.cli import main
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned, Setting, TrialState
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.model import Knobs
+from joulewise.simulate.model import ControlSettings
 from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import load_workload
-from joulewise.store.layout import PACKED, STREAM, StreamKind, lane_path
+from joulewise.store.layout import PACKED, STREAM, StreamKind, stream_path
 from joulewise.store.manifest import read_manifest
 from joulewise.store.spans import read_spans
-from joulewise.store.trace import open_lane
+from joulewise.store.trace import open_device_stream
 from joulewise.sweep.boards import boards
 from joulewise.sweep.runners.virtual import VirtualRunner
 from joulewise.sweep.space import resolve
@@ -59,7 +59,7 @@ def test_a_run_is_stored_and_its_files_tell_what_the_trial_tells(tmp_path):
     assert manifest.host["name"] == "simulated"
     assert trial.spans["epoch"].count == 10
     assert trial.spans["step"].count == 10 * 240
-    buffer = open_lane(run, "gpu0", StreamKind.BUFFER)
+    buffer = open_device_stream(run, "gpu0", StreamKind.BUFFER)
     assert buffer.rows == pytest.approx(50 * trial.time_s, rel=0.05)
 
 
@@ -91,7 +91,7 @@ def test_joules_are_true_within_their_error_with_one_gain_for_the_sweep(tmp_path
     for watts in (150, 300):
         energy = runner.run(Planned(limit(watts), 0)).energy["gpu"]
         played = simulate(
-            load_workload("ecg", board), make_unit(board, 0), Knobs(watts), run_noise=0
+            load_workload("ecg", board), make_unit(board, 0), ControlSettings(watts), run_noise=0
         )
         assert energy.value / gain == pytest.approx(played.energy_j, abs=2 * energy.error_sampling)
     assert gain != pytest.approx(1, abs=1e-4)
@@ -198,15 +198,15 @@ def test_only_long_streams_are_packed(tmp_path, epochs, monkeypatch):
     trial = virtual(tmp_path, axes=axes).run(Planned(setting, 0))
     run = tmp_path / trial.run
     for lane in (StreamKind.FAST, StreamKind.BUFFER, StreamKind.SLOW):
-        told, read = analysed[0]("gpu0", lane), open_lane(run, "gpu0", lane)
+        told, read = analysed[0]("gpu0", lane), open_device_stream(run, "gpu0", lane)
         assert read.columns == told.columns
         (told_rows,), (read_rows,) = told.chunks(told.columns), read.chunks(read.columns)
         for name in told.columns:
             assert read_rows[name].tolist() == told_rows[name].tolist()
-        packed = lane_path(run, "gpu0", lane, PACKED).exists()
+        packed = stream_path(run, "gpu0", lane, PACKED).exists()
         assert packed == (read.rows > 4096)
-        assert lane_path(run, "gpu0", lane, STREAM).exists() != packed
-    assert lane_path(run, "gpu0", StreamKind.BUFFER, PACKED).exists() == (epochs == 30)
+        assert stream_path(run, "gpu0", lane, STREAM).exists() != packed
+    assert stream_path(run, "gpu0", StreamKind.BUFFER, PACKED).exists() == (epochs == 30)
 
 
 @pytest.mark.parametrize("timeout_s", [None, 30.0])
@@ -229,7 +229,7 @@ def test_a_board_that_cools_down_begins_less_warm(tmp_path, cool_down, first_c):
     warm, cooler = (
         virtual(tmp_path, cool_down=text).run(Planned(limit(300), 0)) for text in ("", cool_down)
     )
-    slow = open_lane(tmp_path / cooler.run, "gpu0", StreamKind.SLOW)
+    slow = open_device_stream(tmp_path / cooler.run, "gpu0", StreamKind.SLOW)
     (chunk,) = slow.chunks(["temperature_c"])
     assert chunk["temperature_c"][2] == pytest.approx(first_c, abs=2)
     assert cooler.energy["gpu"].value < warm.energy["gpu"].value

@@ -47,7 +47,7 @@ def grid(longest_s: float, effective_hz: float, most: int) -> Floats:
     return np.linspace(0.0, longest_s, times + 1)
 
 
-def averaged(curves: Sequence[Curve], grid_s: Floats) -> Average:
+def average_curves(curves: Sequence[Curve], grid_s: Floats) -> Average:
     """The mean of runs of different length: one that has ended is no longer in it."""
     values = np.stack([cubic(curve, grid_s) for curve in curves])
     is_known = np.isfinite(values)

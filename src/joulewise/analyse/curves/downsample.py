@@ -14,7 +14,7 @@ import numpy as np
 
 from joulewise.analyse.arrays import Floats, Ints
 from joulewise.analyse.chunks import ChunkReader, Columns, typical_step_ns
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.units import NS_PER_S
 
 # Pixels for each row, so that nearly every pixel has one although rows come late now and then.
@@ -63,14 +63,14 @@ class SharedStream:
             show(self._stream, *self._viewers)
 
 
-def pixel_edges(stream: ChunkReader, stretch: Stretch, pixels: int) -> Ints:
+def pixel_edges(stream: ChunkReader, stretch: TimeInterval, pixels: int) -> Ints:
     """The edges of so many pixels, or fewer, so that as a rule each of them has a row."""
     step_ns = typical_step_ns(stream) or stretch.time_ns
     rows = min(stream.rows, stretch.time_ns / max(step_ns, 1.0))
     return even_edges(stretch, min(pixels, int(_PIXELS_PER_ROW * rows)))
 
 
-def even_edges(stretch: Stretch, pieces: int) -> Ints:
+def even_edges(stretch: TimeInterval, pieces: int) -> Ints:
     """The edges of so many pieces of one length; fewer where they would be empty."""
     pieces = int(np.clip(stretch.time_ns, 1, max(pieces, 1)))
     steps = np.arange(pieces + 1)
@@ -98,7 +98,7 @@ class Envelope:
         return np.asarray((starts_ns + np.diff(self.edges_ns) / 2) / NS_PER_S)
 
 
-class Thinning:
+class EnvelopeBuilder:
     """Builds the envelope of one column, chunk by chunk.
 
     ``bits`` makes the column one of 0 and 1: whether any of those bits is set in it.

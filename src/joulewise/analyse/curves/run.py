@@ -11,21 +11,21 @@ from typing import Final
 import numpy as np
 
 from joulewise.analyse.chunks import ChunkReader, OpenStream
-from joulewise.analyse.curves.downsample import Envelope, SharedStream, Thinning, pixel_edges
+from joulewise.analyse.curves.downsample import Envelope, EnvelopeBuilder, SharedStream, pixel_edges
 from joulewise.analyse.curves.sampling import Intervals, Sampling
 from joulewise.analyse.curves.series import (
     FAULTS,
-    Growth,
-    SensorCourses,
+    CumulativeEnergy,
+    SensorCurves,
     growth_edges,
     growth_of,
-    sensor_courses,
+    sensor_curves,
     whole_growth,
 )
-from joulewise.analyse.damage import HINT, SoundLanes
+from joulewise.analyse.damage import HINT, SoundStreams
 from joulewise.analyse.energy.load_steps import load_marks_of_result
-from joulewise.analyse.stored_result import result_of
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.stored_result import load_or_compute_result
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import Kind, RunResult
 from joulewise.errors import JoulewiseError
 from joulewise.store.layout import StreamKind
@@ -52,9 +52,9 @@ class DeviceCurves:
 
     device: RecordedDevice
     power: Envelope | None
-    growth: Growth
+    growth: CumulativeEnergy
     sampling: dict[str, Sampling]
-    sensors: SensorCourses
+    sensors: SensorCurves
 
     @property
     def key(self) -> str:
@@ -68,12 +68,12 @@ class RunCurves:
     manifest: Manifest
     result: RunResult
     devices: tuple[DeviceCurves, ...]
-    growth: Growth | None
+    growth: CumulativeEnergy | None
 
     @property
-    def stretch(self) -> Stretch:
+    def stretch(self) -> TimeInterval:
         span = self.result.run.span
-        return Stretch(span.start_ns, span.end_ns)
+        return TimeInterval(span.start_ns, span.end_ns)
 
     @property
     def gpus(self) -> list[DeviceCurves]:
@@ -85,9 +85,9 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
 
     A run that goes on has another result a moment later, and the same moment must be drawn.
     """
-    manifest, result = read_manifest(run), result or result_of(run)
-    stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
-    open_stream = SoundLanes(run, manifest)
+    manifest, result = read_manifest(run), result or load_or_compute_result(run)
+    stretch = TimeInterval(result.run.span.start_ns, result.run.span.end_ns)
+    open_stream = SoundStreams(run, manifest)
     _refuse_lost(open_stream, result.counted)
     counted = [one for one in manifest.devices if one.info.key in result.counted and one.sources]
     pixels = int(np.clip(_ALL_PIXELS / max(len(counted), 1), _MIN_PIXELS, PIXELS))
@@ -106,7 +106,7 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
             end=result.run.devices[device.info.key].energy,
             marks_ns=marks_ns,
         )
-        sensors = sensor_courses(open_stream, device, stretch, min(pixels, _SENSOR_PIXELS))
+        sensors = sensor_curves(open_stream, device, stretch, min(pixels, _SENSOR_PIXELS))
         with_energies.append((_device(device, views, growth, sensors), energies))
     return RunCurves(
         manifest,
@@ -118,10 +118,10 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
     )
 
 
-def _refuse_lost(open_stream: SoundLanes, keys: Sequence[str]) -> None:
+def _refuse_lost(open_stream: SoundStreams, keys: Sequence[str]) -> None:
     """Raise where nothing is left of a device's trace: a figure of it would be made up."""
     for key in keys:
-        damage = open_stream.find_lane_damage(key, StreamKind.FAST)
+        damage = open_stream.find_stream_damage(key, StreamKind.FAST)
         if damage is not None and open_stream(key, StreamKind.FAST) is None:
             raise JoulewiseError(f"its trace cannot be read: {damage.message}", HINT)
 
@@ -129,8 +129,8 @@ def _refuse_lost(open_stream: SoundLanes, keys: Sequence[str]) -> None:
 def _device(
     device: RecordedDevice,
     views: Mapping[StreamKind, _StreamView],
-    growth: Growth,
-    sensors: SensorCourses,
+    growth: CumulativeEnergy,
+    sensors: SensorCurves,
 ) -> DeviceCurves:
     power: Envelope | None = None
     sampling = {}
@@ -150,11 +150,11 @@ class _StreamView:
 
     rows: SharedStream
     intervals: Intervals
-    thinning: Thinning | None
+    thinning: EnvelopeBuilder | None
 
 
 def _views(
-    open_stream: OpenStream, device: RecordedDevice, stretch: Stretch, pixels: int
+    open_stream: OpenStream, device: RecordedDevice, stretch: TimeInterval, pixels: int
 ) -> dict[StreamKind, _StreamView]:
     opened = {stream: open_stream(device.info.key, stream) for stream in _STREAMS}
     return {stream: _view(rows, stretch, pixels) for stream, rows in opened.items() if rows}
@@ -166,10 +166,10 @@ def _open_shared(
     return views[stream].rows if stream in views else None
 
 
-def _view(rows: ChunkReader, stretch: Stretch, pixels: int) -> _StreamView:
+def _view(rows: ChunkReader, stretch: TimeInterval, pixels: int) -> _StreamView:
     if _POWER not in rows.columns:
         intervals = Intervals(rows, "energy_j", stretch)
         return _StreamView(SharedStream(rows, intervals), intervals, None)
     intervals = Intervals(rows, _POWER, stretch)
-    thinning = Thinning(_POWER, pixel_edges(rows, stretch, pixels))
+    thinning = EnvelopeBuilder(_POWER, pixel_edges(rows, stretch, pixels))
     return _StreamView(SharedStream(rows, intervals, thinning), intervals, thinning)

@@ -18,7 +18,7 @@ from joulewise.analyse.chunks import (
     typical_step_ns,
 )
 from joulewise.analyse.curves.downsample import even_edges
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.units import NS_PER_S
 
 # Bins of the histogram of intervals; what is longer is counted apart (chosen for a narrow figure).
@@ -60,7 +60,7 @@ class Sampling:
 class Intervals:
     """Collects the intervals between rows of a stream, and whether ``column`` changed in them."""
 
-    def __init__(self, stream: ChunkReader, column: str, stretch: Stretch) -> None:
+    def __init__(self, stream: ChunkReader, column: str, stretch: TimeInterval) -> None:
         self.columns = (column,)
         self._scratch = ScratchArrays()
         self._usual_ns = max(typical_step_ns(stream), 1.0)

@@ -1,7 +1,7 @@
 """What figures of a run show: its energy and sensors over time, its spans, and its parts.
 
-- `Growth`: the energy from the start up to each time; it ends at that of the result
-- `SensorCourses`: temperature, clocks, use, memory, PCIe, limit, and what held clocks down
+- `CumulativeEnergy`: the energy from the start up to each time; it ends at that of the result
+- `SensorCurves`: temperature, clocks, use, memory, PCIe, limit, and what held clocks down
 - `Stage`: energy and time of the epochs, and of the steps in them
 - `Share`: GPU, CPU, RAM; what idling would have drawn, and what work added
 """
@@ -22,25 +22,31 @@ import numpy as np
 from joulewise.analyse.arrays import Floats, Ints
 from joulewise.analyse.chunks import ChunkReader, OpenStream, sensor_streams
 from joulewise.analyse.curves.average import Curve
-from joulewise.analyse.curves.downsample import Envelope, Thinning, even_edges, pixel_edges, show
-from joulewise.analyse.damage import SoundLanes
+from joulewise.analyse.curves.downsample import (
+    Envelope,
+    EnvelopeBuilder,
+    even_edges,
+    pixel_edges,
+    show,
+)
+from joulewise.analyse.damage import SoundStreams
 from joulewise.analyse.energy.gaps import widen_across_faults
 from joulewise.analyse.energy.load_steps import load_marks_of_result
 from joulewise.analyse.energy.windows import energy_of, window_energy
-from joulewise.analyse.time_intervals import Stretch
-from joulewise.data import Caution, Energy, Kind, Quantity, RunResult, Source, SpanResult, total
+from joulewise.analyse.time_intervals import TimeInterval
+from joulewise.data import Energy, Kind, Quantity, RunResult, Source, SpanResult, WarningCode, total
 from joulewise.data.throttling import throttle_names
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import RecordedDevice, read_manifest
 from joulewise.units import NS_PER_S
 
 FAULTS: Final = {
-    Caution.GAP,
-    Caution.STUCK,
-    Caution.COUNTER_RESET,
-    Caution.UNAVAILABLE,
-    Caution.DAMAGED,
-    Caution.IMPLAUSIBLE,
+    WarningCode.GAP,
+    WarningCode.STUCK,
+    WarningCode.COUNTER_RESET,
+    WarningCode.UNAVAILABLE,
+    WarningCode.DAMAGED,
+    WarningCode.IMPLAUSIBLE,
 }
 """Warnings by which it is known that a device did not answer for a while."""
 
@@ -51,7 +57,7 @@ _MIN_STEP_S: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Growth:
+class CumulativeEnergy:
     """Joules from the run's start up to each moment ``t_s``; NaN where they are not known.
 
     ``error_j`` is a 95 % half-width. ``mean_w`` is the mean power from the moment before, so that
@@ -64,7 +70,7 @@ class Growth:
     mean_w: Floats
 
 
-def growth_edges(run: Stretch) -> Ints:
+def growth_edges(run: TimeInterval) -> Ints:
     """The times at which the energy so far is shown: few, none closer than a sensor resolves."""
     return even_edges(run, int(np.clip(run.time_s / _MIN_STEP_S, 1, _MAX_POINTS)))
 
@@ -77,7 +83,7 @@ def growth_of(
     faulty: bool,
     end: Energy | None = None,
     marks_ns: Ints | None = None,
-) -> tuple[Growth, list[Energy | None]]:
+) -> tuple[CumulativeEnergy, list[Energy | None]]:
     """The curve of one device, and its energy up to each edge; the first edge is the run's start.
 
     ``end`` is the energy of the whole run in its result, at which the curve ends, and ``marks_ns``
@@ -102,7 +108,7 @@ def growth_of(
     return _growth(edges_ns, energies, np.append(np.nan, energy.mean_w[pieces:])), energies
 
 
-def gpu_growth(run: Path, result: RunResult) -> Curve | None:
+def cumulative_gpu_energy(run: Path, result: RunResult) -> Curve | None:
     """Energy so far of all GPUs that count in a stored run, joules over seconds since its start.
 
     It ends at their energy in the result. None where there is no GPU, or one was not read in all
@@ -116,13 +122,13 @@ def gpu_growth(run: Path, result: RunResult) -> Curve | None:
     ]
     ends = [result.run.devices[device.info.key].energy for device in gpus]
     known_j = [energy.value for energy in ends if energy is not None and not energy.at_least]
-    stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
+    stretch = TimeInterval(result.run.span.start_ns, result.run.span.end_ns)
     if not gpus or len(known_j) < len(gpus) or stretch.time_ns <= 0:
         return None
     edges_ns = growth_edges(stretch)
     faulty = {one.device for one in result.warnings if one.code in FAULTS}
     energy_j, marks_ns = np.zeros(len(edges_ns)), load_marks_of_result(result)
-    open_stream = SoundLanes(run, manifest)
+    open_stream = SoundStreams(run, manifest)
     for device, end in zip(gpus, ends, strict=True):
         is_faulty = device.info.key in faulty
         growth, _ = growth_of(
@@ -143,8 +149,10 @@ def _ending_at(end: Energy | None, energies: list[Energy | None]) -> list[Energy
 
 
 def whole_growth(
-    result: RunResult, edges_ns: Ints, devices: Sequence[tuple[Growth, Sequence[Energy | None]]]
-) -> Growth | None:
+    result: RunResult,
+    edges_ns: Ints,
+    devices: Sequence[tuple[CumulativeEnergy, Sequence[Energy | None]]],
+) -> CumulativeEnergy | None:
     """The curve of all devices that count; it ends at the run's own energy and error.
 
     None where the run has no energy, or only a lower bound: a sum with a device left out would
@@ -161,11 +169,11 @@ def whole_growth(
     return _growth(edges_ns, sums, mean_w)
 
 
-def _growth(edges_ns: Ints, energies: Sequence[Energy | None], mean_w: Floats) -> Growth:
+def _growth(edges_ns: Ints, energies: Sequence[Energy | None], mean_w: Floats) -> CumulativeEnergy:
     t_s = (edges_ns - edges_ns[0]) / NS_PER_S
     energy_j = np.array([np.nan if one is None else one.value for one in energies])
     error_j = np.array([np.nan if one is None else one.error for one in energies])
-    return Growth(np.asarray(t_s), energy_j, error_j, mean_w)
+    return CumulativeEnergy(np.asarray(t_s), energy_j, error_j, mean_w)
 
 
 DRAWN: Final = (
@@ -191,7 +199,7 @@ _HELD: Final = {
 
 
 @dataclass(frozen=True)
-class SensorCourses:
+class SensorCurves:
     """``reasons`` has, for each reason that held the clocks down, its share of each pixel's polls.
 
     ``held`` has its share of all polls.
@@ -202,9 +210,9 @@ class SensorCourses:
     held: dict[str, float]
 
 
-def sensor_courses(
-    open_stream: OpenStream, device: RecordedDevice, run: Stretch, pixels: int
-) -> SensorCourses:
+def sensor_curves(
+    open_stream: OpenStream, device: RecordedDevice, run: TimeInterval, pixels: int
+) -> SensorCurves:
     """The sensors of a device, each stream in one pass, with at most a pixel for each reading.
 
     The driver's own samples are taken before polls.
@@ -219,25 +227,25 @@ def sensor_courses(
             continue
         rows = next(iter(of_name.values()))
         edges_ns = pixel_edges(rows, run, pixels)
-        builders = {quantity: Thinning(quantity.value, edges_ns) for quantity in drawn}
+        builders = {quantity: EnvelopeBuilder(quantity.value, edges_ns) for quantity in drawn}
         held = _reasons(rows, edges_ns, device.info.vendor)
         show(rows, *builders.values(), *held.values())
         envelopes = {quantity: each.envelope() for quantity, each in builders.items()}
         columns.update({quantity: it for quantity, it in envelopes.items() if it.count.any()})
         reasons.update({name: each.envelope() for name, each in held.items()})
     shares = {name: _share(envelope) for name, envelope in reasons.items()}
-    return SensorCourses(
+    return SensorCurves(
         {quantity: columns[quantity] for quantity in DRAWN if quantity in columns},
         {name: envelope for name, envelope in reasons.items() if shares[name]},
         {name: share for name, share in shares.items() if share},
     )
 
 
-def _reasons(rows: ChunkReader, edges_ns: Ints, vendor: str) -> dict[str, Thinning]:
+def _reasons(rows: ChunkReader, edges_ns: Ints, vendor: str) -> dict[str, EnvelopeBuilder]:
     column = Quantity.THROTTLE.value
     if column not in rows.columns or vendor != "nvidia":  # others' bits have no names
         return {}
-    return {name: Thinning(column, edges_ns, bit) for bit, name in _HELD.items()}
+    return {name: EnvelopeBuilder(column, edges_ns, bit) for bit, name in _HELD.items()}
 
 
 def _share(envelope: Envelope) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from joulewise.analyse.arrays import Array, Bools, Floats, Ints
 from joulewise.analyse.chunks import ChunkReader, Columns, readable, typical_step_ns
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import Kind, Quantity
 from joulewise.store.manifest import RecordedDevice
 from joulewise.units import NS_PER_S
@@ -70,12 +70,12 @@ class UnreadIntervals:
         return np.asarray(np.concatenate([np.empty((3, 0)), *self._parts], axis=1)[:2].T)
 
     @property
-    def longest(self) -> Stretch | None:
+    def longest(self) -> TimeInterval | None:
         if not self._parts:
             return None
         start_ns, end_ns, _ = np.concatenate(self._parts, axis=1)
         longest = np.argmax(end_ns - start_ns)
-        return Stretch(int(start_ns[longest]), int(end_ns[longest]))
+        return TimeInterval(int(start_ns[longest]), int(end_ns[longest]))
 
     def up_to(self, times_ns: Ints) -> tuple[Floats, Floats]:
         """Seconds within the intervals, and their joules, up to each of these times."""
@@ -198,8 +198,8 @@ class _UnreadColumn:
 
 
 def find_frozen_counter(
-    device: RecordedDevice, fast: ChunkReader | None, run: Stretch
-) -> Stretch | None:
+    device: RecordedDevice, fast: ChunkReader | None, run: TimeInterval
+) -> TimeInterval | None:
     """The longest time in which a GPU's energy counter stood still; None where it did not."""
     source = device.sources.get(_COUNTER)
     is_counted = source is not None and source.is_sensor

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from joulewise.analyse.arrays import Bools, Floats, Indices, Ints
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import RunResult, Span
 from joulewise.store.spans import SpanTable
 
@@ -410,7 +410,7 @@ def mean_between(values: Floats, first: Indices, last: Indices) -> Floats:
     return sum_between(values, first, last + 1) / (last + 1 - first)
 
 
-def load_marks(run: Stretch | Span, spans: SpanTable) -> Ints:
+def load_marks(run: TimeInterval | Span, spans: SpanTable) -> Ints:
     """The times, in nanoseconds and ascending, at which the load may have changed."""
     return np.unique(np.concatenate([[run.start_ns, run.end_ns], spans.start_ns, spans.end_ns]))
 

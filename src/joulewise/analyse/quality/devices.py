@@ -24,10 +24,10 @@ from joulewise.analyse.chunks import OpenStream
 from joulewise.analyse.device_energy import MeasuredDevice
 from joulewise.analyse.energy.gaps import ASLEEP_MAX_W, LONG_S, unread_start_s
 from joulewise.analyse.energy.windows import window_energy
-from joulewise.analyse.time_intervals import Stretch
-from joulewise.data import Caution, Kind, Knob, PowerScope, Quantity, RunWarning
+from joulewise.analyse.time_intervals import TimeInterval
+from joulewise.data import ControlKind, Kind, PowerScope, QualityWarning, Quantity, WarningCode
 from joulewise.data.throttling import throttle_names
-from joulewise.devices.nvidia.throttling import Binding, binding
+from joulewise.devices.nvidia.throttling import Binding, judge_limit
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.spans import SpanTable
@@ -53,10 +53,10 @@ _NOT_THROTTLED: Final = {"idle", "application clocks", "sync boost", "display cl
 
 def is_limited_by_run(manifest: Manifest, key: str) -> bool:
     """Whether this run itself has set the device's power limit."""
-    return Knob.POWER_LIMIT.value in manifest.options.get("settings", {}).get(key, {})
+    return ControlKind.POWER_LIMIT.value in manifest.options.get("settings", {}).get(key, {})
 
 
-def _limited_mean_w(measured: MeasuredDevice, run: Stretch) -> float | None:
+def _limited_mean_w(measured: MeasuredDevice, run: TimeInterval) -> float | None:
     """The mean power of what the limit holds: of a module, the GPU, unless the limit is its own."""
     info = measured.device.info
     if info.power_scope is not PowerScope.MODULE or info.limit_scope is PowerScope.MODULE:
@@ -69,8 +69,8 @@ def _limited_mean_w(measured: MeasuredDevice, run: Stretch) -> float | None:
 
 
 def limit_without_effect(
-    measured: MeasuredDevice, manifest: Manifest, run: Stretch
-) -> Iterator[RunWarning]:
+    measured: MeasuredDevice, manifest: Manifest, run: TimeInterval
+) -> Iterator[QualityWarning]:
     """A lowered power limit that never held the clocks down, or that they cannot hold."""
     device, slow = measured.device, measured.slow
     key, mean_w = device.info.key, _limited_mean_w(measured, run)
@@ -86,17 +86,17 @@ def limit_without_effect(
     is_lowered = device.default_limit_w is not None and limit_w < device.default_limit_w - _SAME_W
     if not is_set and not is_lowered:
         return
-    effect = binding(limit_w, reasons[seen].astype(np.int64).tolist(), mean_w)
+    effect = judge_limit(limit_w, reasons[seen].astype(np.int64).tolist(), mean_w)
     if effect is Binding.NEVER:
-        yield RunWarning(
-            Caution.CAP_NEVER_BINDS,
+        yield QualityWarning(
+            WarningCode.CAP_NEVER_BINDS,
             f"its limit of {limit_w:g} W never held it back",
             "lower the limit, or lock the SM clock: --sm-clock",
             key,
         )
     elif effect is Binding.BELOW_FLOOR:
-        yield RunWarning(
-            Caution.CAP_BELOW_FLOOR,
+        yield QualityWarning(
+            WarningCode.CAP_BELOW_FLOOR,
             f"it drew {mean_w:.0f} W on average under a limit of {limit_w:g} W, "
             "which its lowest clocks cannot hold",
             "choose a limit above what it draws: this one costs time and saves no more",
@@ -105,8 +105,8 @@ def limit_without_effect(
 
 
 def cautions(
-    measured: MeasuredDevice, manifest: Manifest, sightings: Sequence[Sighting], run: Stretch
-) -> Iterator[RunWarning]:
+    measured: MeasuredDevice, manifest: Manifest, sightings: Sequence[Sighting], run: TimeInterval
+) -> Iterator[QualityWarning]:
     yield from gap(measured, manifest, run)
     yield from stuck(measured, run)
     yield from frozen_counter(measured, run)
@@ -118,8 +118,8 @@ def cautions(
 
 
 def read_in_part(
-    measured: MeasuredDevice, manifest: Manifest, run: Stretch
-) -> Iterator[RunWarning]:
+    measured: MeasuredDevice, manifest: Manifest, run: TimeInterval
+) -> Iterator[QualityWarning]:
     """The energy of a device is a lower bound: since when, or up to when, it was read, and why.
 
     That the recorder was gone is a warning of its own, for all devices.
@@ -136,12 +136,12 @@ def read_in_part(
         edges.append(f"up to {run.after_s(read.end_ns):.1f} s after the start")
     part = f"it was read in {read.time_s:.1f} s of {run.time_s:.1f} s only, {' and '.join(edges)}"
     message = f"{': '.join(filter(None, [part, why]))}; it drew more than that"
-    yield RunWarning(Caution.UNAVAILABLE, message, hint, device.info.key)
+    yield QualityWarning(WarningCode.UNAVAILABLE, message, hint, device.info.key)
 
 
 def silent_at_first(
-    device: RecordedDevice, run: Stretch, *, is_bound: bool = False
-) -> Iterator[RunWarning]:
+    device: RecordedDevice, run: TimeInterval, *, is_bound: bool = False
+) -> Iterator[QualityWarning]:
     """The device slept, or was not read, when the run began.
 
     ``is_bound``: its energy is a lower bound, and :func:`read_in_part` says that it was not read.
@@ -149,8 +149,8 @@ def silent_at_first(
     window_ns = np.array([[run.start_ns, run.end_ns]])
     silent_s, asleep_s = (float(time_s[0]) for time_s in unread_start_s(window_ns, device))
     if asleep_s > 0:
-        yield RunWarning(
-            Caution.GAP,
+        yield QualityWarning(
+            WarningCode.GAP,
             f"it slept for the first {asleep_s:.1f} s, for which 0 to {ASLEEP_MAX_W:g} W are "
             "assumed",
             "a GPU that sleeps is not read, since that would wake it",
@@ -160,15 +160,17 @@ def silent_at_first(
         after = "then" if asleep_s else "at first"
         why = f" ({device.unavailable.reason})" if device.unavailable and not asleep_s else ""
         most = "" if device.maximum_w is None else f"; 0 to {device.maximum_w:g} W are assumed"
-        yield RunWarning(
-            Caution.GAP,
+        yield QualityWarning(
+            WarningCode.GAP,
             f"it was not read for {silent_s - asleep_s:.1f} s {after}{why}{most}",
             "measure again: the error is as wide as what it may have drawn unseen",
             device.info.key,
         )
 
 
-def gap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
+def gap(
+    measured: MeasuredDevice, manifest: Manifest, run: TimeInterval
+) -> Iterator[QualityWarning]:
     """Time in which a device was not read, the reason, and what stands in for its readings.
 
     Not for a lower bound, of which :func:`read_in_part` says that it was not read.
@@ -198,7 +200,7 @@ def gap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[
     else:
         return
     after = f"{run.after_s(first_ns):.0f} s after the start"
-    yield RunWarning(Caution.GAP, f"{what} {after}{why}", hint, key)
+    yield QualityWarning(WarningCode.GAP, f"{what} {after}{why}", hint, key)
 
 
 def _unread(faults: Sequence[Mapping[str, str]]) -> str:
@@ -224,7 +226,7 @@ def _stand_in(*, is_sampled: bool, has_counter: bool) -> str:
     return f"the mean of the readings before and after it is taken, {wider}"
 
 
-def stuck(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
+def stuck(measured: MeasuredDevice, run: TimeInterval) -> Iterator[QualityWarning]:
     stuck_time, device = measured.faults.stuck, measured.device
     if not device.has_sensor:
         return
@@ -236,8 +238,8 @@ def stuck(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
     else:
         return
     counter = measured.uses[0].counter_j is not None
-    yield RunWarning(
-        Caution.STUCK,
+    yield QualityWarning(
+        WarningCode.STUCK,
         f"its power reading did not move {when}",
         "the energy comes from its counter; peak watts may be missing"
         if counter
@@ -246,7 +248,7 @@ def stuck(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
     )
 
 
-def _never_moved(measured: MeasuredDevice, run: Stretch) -> bool:
+def _never_moved(measured: MeasuredDevice, run: TimeInterval) -> bool:
     """A sensor of whole watts may repeat itself for long, but not from idle to full load."""
     use, percent = measured.uses[0], measured.slow.get(Quantity.GPU_UTILISATION.value)
     if percent is None or use.mean_w is None or use.peak_w is None or run.time_s < _MIN_CHANGING_S:
@@ -256,11 +258,11 @@ def _never_moved(measured: MeasuredDevice, run: Stretch) -> bool:
     return same and len(used) > 1 and float(np.ptp(used)) > _LOAD_CHANGES_PCT
 
 
-def frozen_counter(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
+def frozen_counter(measured: MeasuredDevice, run: TimeInterval) -> Iterator[QualityWarning]:
     frozen = measured.faults.frozen
     if frozen:
-        yield RunWarning(
-            Caution.FROZEN,
+        yield QualityWarning(
+            WarningCode.FROZEN,
             f"its energy counter did not move for {frozen.time_s:.1f} s, "
             f"from {run.after_s(frozen.start_ns):.0f} s after the start",
             "what it drew then comes from its power readings, if those are not old too; "
@@ -269,19 +271,19 @@ def frozen_counter(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarnin
         )
 
 
-def counter(measured: MeasuredDevice) -> Iterator[RunWarning]:
+def counter(measured: MeasuredDevice) -> Iterator[QualityWarning]:
     """The counter went back, or does not agree with the readings of power."""
     fault, use, key = measured.faults, measured.uses[0], measured.device.info.key
     if fault.counter_broken:
-        yield RunWarning(
-            Caution.COUNTER_RESET,
+        yield QualityWarning(
+            WarningCode.COUNTER_RESET,
             "its energy counter was reset or jumped during the run",
             "that moment is bridged by the readings of power, and the error is wider by it",
             key,
         )
     if fault.disagree and use.energy and use.counter_j is not None and use.integral_j is not None:
-        yield RunWarning(
-            Caution.DISAGREEMENT,
+        yield QualityWarning(
+            WarningCode.DISAGREEMENT,
             f"counter and power readings disagree: {use.counter_j:.4g} J and "
             f"{use.integral_j:.4g} J",
             "the error spans both; joulewise calibrate finds what this board's sensor does",
@@ -289,7 +291,9 @@ def counter(measured: MeasuredDevice) -> Iterator[RunWarning]:
         )
 
 
-def throttled(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
+def throttled(
+    measured: MeasuredDevice, manifest: Manifest, run: TimeInterval
+) -> Iterator[QualityWarning]:
     """The share of the run's time in which something held the clocks down.
 
     A power limit that was set for this very run does what it was set for, and is not warned of.
@@ -314,15 +318,15 @@ def throttled(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Ite
         listed = (f"{name} {100 * share:.0f} %" for name, share in throttles.items())
         limit_w = device.settings.get("power_limit_w")
         at = f" (its limit is {limit_w:g} W)" if limit_w and "power cap" in throttles else ""
-        yield RunWarning(
-            Caution.THROTTLED,
+        yield QualityWarning(
+            WarningCode.THROTTLED,
             f"clocks were held down for part of the time: {', '.join(listed)}{at}",
             "compare runs only under the same limits, and with the board as warm",
             device.info.key,
         )
 
 
-def setting_changed(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
+def setting_changed(measured: MeasuredDevice, run: TimeInterval) -> Iterator[QualityWarning]:
     """A power limit that was not the same all the time, whoever has changed it."""
     limits_w = measured.slow.get(Quantity.ENFORCED_LIMIT.value)
     if limits_w is None:
@@ -337,8 +341,8 @@ def setting_changed(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarni
         ]
         more = changed.size - len(changes)
         changes += [f"and {more} times more"] if more else []
-        yield RunWarning(
-            Caution.SETTING_CHANGED,
+        yield QualityWarning(
+            WarningCode.SETTING_CHANGED,
             f"its power limit changed during the run: from {limits_w[0]:g} W {', '.join(changes)}",
             "the figures belong to no single setting; measure again while it stays the same",
             measured.device.info.key,
@@ -346,15 +350,15 @@ def setting_changed(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarni
 
 
 def used_by_others(
-    measured: MeasuredDevice, sightings: Sequence[Sighting], run: Stretch
-) -> Iterator[RunWarning]:
+    measured: MeasuredDevice, sightings: Sequence[Sighting], run: TimeInterval
+) -> Iterator[QualityWarning]:
     key = measured.device.info.key
     others = find_other_processes(sightings, key, run.start_ns, run.end_ns)
     if others:
         names = [f"{other.name or 'unknown'} ({other.pid})" for other in others]
         more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-        yield RunWarning(
-            Caution.OTHER_PROCESSES,
+        yield QualityWarning(
+            WarningCode.OTHER_PROCESSES,
             f"other processes used it too: {', '.join(names[:_MAX_LISTED])}{more}",
             "its energy includes theirs; measure while only the command uses the GPU",
             key,
@@ -391,8 +395,8 @@ _TRY: Final = (
 
 
 def waiting(
-    measured: MeasuredDevice, spans: SpanTable, open_stream: OpenStream, run: Stretch
-) -> Iterator[RunWarning]:
+    measured: MeasuredDevice, spans: SpanTable, open_stream: OpenStream, run: TimeInterval
+) -> Iterator[QualityWarning]:
     """At most one warning, of a GPU whose utilisation was read often enough."""
     slow, key = measured.slow, measured.device.info.key
     used_pct = slow.get(Quantity.GPU_UTILISATION.value)
@@ -403,8 +407,8 @@ def waiting(
         return
     if np.mean(used_pct[seen] >= _USED_PCT) < _UNUSED_SHARE:
         if run.time_s >= _MIN_UNUSED_S:
-            yield RunWarning(
-                Caution.GPU_WAITED,
+            yield QualityWarning(
+                WarningCode.GPU_WAITED,
                 f"it is counted but was idle: busy {used_pct[seen].mean():.1f} % of the time",
                 "check that the program uses it, or hide it from the program: CUDA_VISIBLE_DEVICES",
                 key,
@@ -419,8 +423,8 @@ def waiting(
         falls = (
             f", and its power falls to idle for {100 * waits:.0f} % of each step" if waits else ""
         )
-        yield RunWarning(
-            Caution.GPU_WAITED,
+        yield QualityWarning(
+            WarningCode.GPU_WAITED,
             f"it was busy {100 * busy:.0f} % of the training's time{falls}",
             _TRY,
             key,
@@ -435,7 +439,7 @@ def _in_training(spans: SpanTable, t_ns: Ints, used_pct: Floats) -> Bools:
     training = spans.named("training")
     if not len(training):
         at_work_ns = t_ns[used_pct >= _USED_PCT]
-        return Stretch(int(at_work_ns[0]), int(at_work_ns[-1])).holds(t_ns)
+        return TimeInterval(int(at_work_ns[0]), int(at_work_ns[-1])).holds(t_ns)
     inside = np.zeros(len(t_ns), bool)
     for start_ns, end_ns in zip(training.start_ns, training.end_ns, strict=True):
         inside |= (t_ns >= start_ns + NS_PER_S) & (t_ns <= end_ns)

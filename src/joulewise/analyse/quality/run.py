@@ -16,8 +16,8 @@ from joulewise.analyse.chunks import OpenStream
 from joulewise.analyse.device_energy import CpuShare, MeasuredDevice
 from joulewise.analyse.quality import devices
 from joulewise.analyse.quality.devices import waiting
-from joulewise.analyse.time_intervals import Stretch
-from joulewise.data import Caution, Kind, RunWarning, total
+from joulewise.analyse.time_intervals import TimeInterval
+from joulewise.data import Kind, QualityWarning, WarningCode, total
 from joulewise.record.environment import FrameworkUse
 from joulewise.store.manifest import Manifest
 from joulewise.store.spans import SpanTable
@@ -55,7 +55,7 @@ def too_short(
     energy_j: Floats,
     sampling_j: Floats,
     rate_hz: float,
-) -> Iterator[RunWarning]:
+) -> Iterator[QualityWarning]:
     """One warning for all of them; where a sensor failed, length is not to blame."""
     times_s = (spans.end_ns - spans.start_ns) / NS_PER_S
     with np.errstate(invalid="ignore"):
@@ -78,7 +78,7 @@ def too_short(
     yield _warning(listed, max(useful_s), counted, rate_hz, only)
 
 
-def without_length(spans: SpanTable) -> Iterator[RunWarning]:
+def without_length(spans: SpanTable) -> Iterator[QualityWarning]:
     """Why a span has no energy: its marks lie at one moment, or it began where the trace ends."""
     is_empty = spans.end_ns <= spans.start_ns
     if not is_empty.any():
@@ -87,8 +87,8 @@ def without_length(spans: SpanTable) -> Iterator[RunWarning]:
     names = [spans.names[code] for code in codes.tolist()]
     listed = [f"{count} of {name!r}" for name, count in zip(names, counts.tolist(), strict=True)]
     more = f" and those of {len(names) - _MAX_NAMES} more names" if len(names) > _MAX_NAMES else ""
-    yield RunWarning(
-        Caution.SPAN_TOO_SHORT,
+    yield QualityWarning(
+        WarningCode.SPAN_TOO_SHORT,
         f"spans without a length have no energy: {', '.join(listed[:_MAX_NAMES])}{more}",
         "each ended at the moment it began, or began when the recording ended; the run's energy "
         "includes it",
@@ -97,8 +97,8 @@ def without_length(spans: SpanTable) -> Iterator[RunWarning]:
 
 
 def too_short_run(
-    counted: Sequence[MeasuredDevice], run: Stretch, rate_hz: float
-) -> Iterator[RunWarning]:
+    counted: Sequence[MeasuredDevice], run: TimeInterval, rate_hz: float
+) -> Iterator[QualityWarning]:
     """In the shortest runs a sensor does not fail: there was no time for it to answer."""
     energies = [measured.uses[0].energy for measured in counted]
     whole = total(energy for energy in energies if energy)
@@ -129,11 +129,11 @@ def _useful_s(times_s: Floats, energy_j: Floats, sampling_j: Floats) -> float:
 
 def _warning(
     which: str, useful_s: float, counted: Sequence[MeasuredDevice], rate_hz: float, name: str | None
-) -> RunWarning:
+) -> QualityWarning:
     enough = f"of {_about(useful_s)} and more" if useful_s else "that last longer"
     faster = "; a higher --rate may help" if _outpaced(counted, rate_hz) else ""
-    return RunWarning(
-        Caution.SPAN_TOO_SHORT,
+    return QualityWarning(
+        WarningCode.SPAN_TOO_SHORT,
         f"too short for the sensors, whose sampling error is above {100 * TOO_WIDE:.0f} %: {which}",
         f"spans {enough} have less than {100 * _USEFUL_SHARE:.0f} % here{faster}",
         span=name,
@@ -157,14 +157,18 @@ def _about(times_s: Floats | float) -> str:
     return f"{1e3 * seconds:.1f} ms" if seconds < 0.01 else f"{1e3 * seconds:.0f} ms"
 
 
-_ELSEWHERE: Final = {Caution.UNAVAILABLE, Caution.HOST_PROCESS_IDS, Caution.RECORDER_ENDED}
-_NOTED: Final = {caution.value: caution for caution in Caution if caution not in _ELSEWHERE}
+_ELSEWHERE: Final = {
+    WarningCode.UNAVAILABLE,
+    WarningCode.HOST_PROCESS_IDS,
+    WarningCode.RECORDER_ENDED,
+}
+_NOTED: Final = {caution.value: caution for caution in WarningCode if caution not in _ELSEWHERE}
 _HINTS: Final = {
-    Caution.SETTINGS_UNGUARDED: "the figures may be of several settings: measure again",
-    Caution.LEFT_RUNNING: "have the command wait for them, or measure one: joulewise run --pid PID",
-    Caution.CLOCK_SET: "energies and times are not affected: they use a clock that cannot be set",
-    Caution.SUSPENDED: "that time is in no figure: the clock that times use stopped",
-    Caution.NOT_STORED: "free disk space for the runs; the figures are of what could be written",
+    WarningCode.SETTINGS_UNGUARDED: "the figures may be of several settings: measure again",
+    WarningCode.LEFT_RUNNING: "have the command wait for them, or measure one: joulewise run --pid",
+    WarningCode.CLOCK_SET: "energies and times are not affected: their clock cannot be set",
+    WarningCode.SUSPENDED: "that time is in no figure: the clock that times use stopped",
+    WarningCode.NOT_STORED: "free disk space for runs; the figures are of what could be written",
 }
 
 
@@ -172,7 +176,7 @@ def cautions(
     *,
     manifest: Manifest,
     state: str,
-    run: Stretch,
+    run: TimeInterval,
     last_row_ns: int | None,
     counted: Sequence[MeasuredDevice],
     cpu: CpuShare,
@@ -181,7 +185,7 @@ def cautions(
     energy_j: Floats,
     sampling_j: Floats,
     open_stream: OpenStream,
-) -> Iterator[RunWarning]:
+) -> Iterator[QualityWarning]:
     """All of them; ``energy_j`` and ``sampling_j`` are of the spans, over what is counted."""
     known = [measured.uses[0].energy for measured in counted]
     yield from from_notes(manifest, sum(one.value for one in known if one), run.time_s)
@@ -199,7 +203,7 @@ def cautions(
     yield from without_length(spans)
 
 
-def from_notes(manifest: Manifest, energy_j: float, time_s: float) -> Iterator[RunWarning]:
+def from_notes(manifest: Manifest, energy_j: float, time_s: float) -> Iterator[QualityWarning]:
     """Warnings that the recorder noted during the run.
 
     Not those in ``_ELSEWHERE``, which are given with what they mean for the figures. A budget is
@@ -210,9 +214,9 @@ def from_notes(manifest: Manifest, energy_j: float, time_s: float) -> Iterator[R
         if code:
             hint = note.get("hint") or _HINTS.get(code, "")
             message = note.get("message", "")
-            if code is Caution.BUDGET:
+            if code is WarningCode.BUDGET:
                 message = _budget_use(note, energy_j, time_s) or message
-            yield RunWarning(code, message, hint, note.get("device"))
+            yield QualityWarning(code, message, hint, note.get("device"))
 
 
 def _budget_use(note: Mapping[str, str], energy_j: float, time_s: float) -> str:
@@ -238,10 +242,10 @@ def _in_unit(amount: float, unit: str) -> str:
     return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
-def clock_set(manifest: Manifest) -> Iterator[RunWarning]:
+def clock_set(manifest: Manifest) -> Iterator[QualityWarning]:
     if manifest.wall_end_ns is None or manifest.monotonic_end_ns is None:
         return
-    known = {Caution.CLOCK_SET.value, Caution.SUSPENDED.value}
+    known = {WarningCode.CLOCK_SET.value, WarningCode.SUSPENDED.value}
     if any(note.get("code") in known for note in manifest.notes):
         return
     wall_s = (manifest.wall_end_ns - manifest.wall_start_ns) / NS_PER_S
@@ -249,18 +253,18 @@ def clock_set(manifest: Manifest) -> Iterator[RunWarning]:
     step_s = wall_s - lasted_s
     if abs(step_s) > _MAX_CLOCK_STEP_S:
         direction = "forward" if step_s > 0 else "back"
-        yield RunWarning(
-            Caution.CLOCK_SET,
+        yield QualityWarning(
+            WarningCode.CLOCK_SET,
             f"the machine's clock went {direction} by {abs(step_s):.1f} s during the run",
-            _HINTS[Caution.CLOCK_SET],
+            _HINTS[WarningCode.CLOCK_SET],
         )
 
 
 def recorder_ended(
-    manifest: Manifest, state: str, run: Stretch, last_row_ns: int | None
-) -> Iterator[RunWarning]:
+    manifest: Manifest, state: str, run: TimeInterval, last_row_ns: int | None
+) -> Iterator[QualityWarning]:
     """The recorder was gone before the command was."""
-    notes = [n for n in manifest.notes if n.get("code") == Caution.RECORDER_ENDED.value]
+    notes = [n for n in manifest.notes if n.get("code") == WarningCode.RECORDER_ENDED.value]
     if state != "killed" and not notes:
         return
     hint = notes[0].get("hint") if notes else ""
@@ -271,27 +275,27 @@ def recorder_ended(
         up_to = f": the trace ends {run.after_s(last_row_ns):.1f} s in"
         if last_row_ns < run.end_ns:
             up_to += ", and energies are lower bounds, up to there"
-    yield RunWarning(
-        Caution.RECORDER_ENDED,
+    yield QualityWarning(
+        WarningCode.RECORDER_ENDED,
         f"the recorder ended before the run was over{up_to}",
         hint or "see dmesg: the kernel kills processes when memory runs out",
     )
 
 
-def no_baseline(manifest: Manifest, counted: Sequence[MeasuredDevice]) -> Iterator[RunWarning]:
+def no_baseline(manifest: Manifest, counted: Sequence[MeasuredDevice]) -> Iterator[QualityWarning]:
     """Idle time was requested before the command (``--baseline``), and a GPU was not idle."""
     wanted_s = manifest.options.get("baseline_s") or 0.0
     for measured in counted:
         if wanted_s > 0 and measured.device.info.kind is Kind.GPU and not measured.baseline:
-            yield RunWarning(
-                Caution.NO_BASELINE,
+            yield QualityWarning(
+                WarningCode.NO_BASELINE,
                 f"no idle baseline: {measured.no_baseline}",
                 "measure longer with --baseline, while nothing else uses it",
                 measured.device.info.key,
             )
 
 
-def late(manifest: Manifest) -> Iterator[RunWarning]:
+def late(manifest: Manifest) -> Iterator[QualityWarning]:
     """Deadlines that went by unserved, on the streams that joules come from."""
     streams = manifest.recorder.lanes if manifest.recorder else {}
     worst, where = 0.0, ""
@@ -301,15 +305,15 @@ def late(manifest: Manifest) -> Iterator[RunWarning]:
         if share > worst and missed >= _MAX_LATE and not name.endswith(".slow"):
             worst, where = share, name
     if worst > _MAX_LATE_SHARE:
-        yield RunWarning(
-            Caution.LATE,
+        yield QualityWarning(
+            WarningCode.LATE,
             f"the recorder missed up to {100 * worst:.1f} % of its deadlines ({where})",
             "the machine was busy, or a driver slow; try a lower --rate",
             where.partition(".")[0],
         )
 
 
-def busy_with_others(cpu: CpuShare, run: Stretch) -> Iterator[RunWarning]:
+def busy_with_others(cpu: CpuShare, run: TimeInterval) -> Iterator[QualityWarning]:
     """CPU time of the machine that was not the command's."""
     if cpu.busy_s is None or cpu.command_s is None:
         return
@@ -320,8 +324,8 @@ def busy_with_others(cpu: CpuShare, run: Stretch) -> Iterator[RunWarning]:
         if cpu.command_share_j is not None:
             share = prefixed(cpu.command_share_j, "J")
             about = f"; the command's share of the energy above idle is about {share}"
-        yield RunWarning(
-            Caution.OTHER_PROCESSES,
+        yield QualityWarning(
+            WarningCode.OTHER_PROCESSES,
             f"{_how_much(others_s / cpu.busy_s)} of the CPU work was by other programs "
             f"({others_s:.1f} of {cpu.busy_s:.1f} s){about}",
             "the CPU's energy is that of the whole machine; measure while nothing else runs",
@@ -346,8 +350,8 @@ server that waits for requests none."""
 
 
 def unmarked(
-    uses: Sequence[FrameworkUse], spans: SpanTable, manifest: Manifest, run: Stretch
-) -> Iterator[RunWarning]:
+    uses: Sequence[FrameworkUse], spans: SpanTable, manifest: Manifest, run: TimeInterval
+) -> Iterator[QualityWarning]:
     """One warning for the process that used a framework the longest.
 
     There is none where there is any span, or where marks were lost.
@@ -359,14 +363,14 @@ def unmarked(
     if use is None or time_s < LEAST_S:
         return
     names = ", ".join(f"{name} {parts['version']}" for name, parts in use.frameworks.items())
-    yield RunWarning(
-        Caution.NO_MARKS,
+    yield QualityWarning(
+        WarningCode.NO_MARKS,
         f"{names} ran for {time_s:.0f} s, and no training, epoch or step was marked",
         'mark them: with joulewise.span("epoch", i, total=n): … around each epoch',
     )
 
 
-def _time_s(use: FrameworkUse, manifest: Manifest, run: Stretch) -> float | None:
+def _time_s(use: FrameworkUse, manifest: Manifest, run: TimeInterval) -> float | None:
     """How long it was at work; None where it idled, or where that is not known."""
     time_s, cpu_s = use.time_s, use.cpu_s
     if time_s is None:  # the process was killed: of the command itself the CPU time is known

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.data import DeviceInfo, Knob
+from joulewise.data import ControlKind, DeviceInfo
 from joulewise.errors import OutOfRangeError, PermissionDeniedError, UsageError
 
 if sys.version_info >= (3, 11):
@@ -38,7 +38,7 @@ class Allowed:
     """Allowed ranges, for devices whose key, uid or name matches one of these patterns."""
 
     devices: tuple[str, ...]
-    ranges: Mapping[Knob, tuple[float, float]]
+    ranges: Mapping[ControlKind, tuple[float, float]]
 
     def matches(self, device: DeviceInfo) -> bool:
         names = (device.key, device.uid, device.name)
@@ -55,7 +55,7 @@ class Config:
     force: bool = True
     allowed: tuple[Allowed, ...] | None = None
 
-    def check(self, device: DeviceInfo, knob: Knob, value: float) -> None:
+    def check(self, device: DeviceInfo, knob: ControlKind, value: float) -> None:
         if self.allowed is None:
             return
         matching = [rule for rule in self.allowed if knob in rule.ranges and rule.matches(device)]
@@ -113,13 +113,13 @@ class _ConfigReader:
         )
 
     def _allowed(self, key: str, table: Mapping[str, Any]) -> Allowed:
-        self._check_keys(f"{key}.", table, {"devices", *(knob.value for knob in Knob)})
+        self._check_keys(f"{key}.", table, {"devices", *(knob.value for knob in ControlKind)})
         devices = table.get("devices", [])
         if not _is_list_of_names(devices):
             raise self._error(f"{key}.devices", 'must be a list such as ["gpu0", "GPU-*"]')
         ranges = {
             knob: self._range(f"{key}.{knob.value}", table[knob.value])
-            for knob in Knob
+            for knob in ControlKind
             if knob.value in table
         }
         if not ranges:

@@ -19,18 +19,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from joulewise.control.deadline_device import every_device
+from joulewise.control.deadline_device import open_all_devices
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import LeaseHolder
-from joulewise.control.messages import REFUSED, open_log, user
+from joulewise.control.messages import REFUSED, open_log, user_name
 from joulewise.control.permissions import refuse_other_owners
 from joulewise.control.restore import recover
 from joulewise.control.server import GuardianServer
 from joulewise.control.service.config import Config, read_config
-from joulewise.data import Knob, KnobInfo
-from joulewise.devices import FINDER, Device
+from joulewise.data import ControlInfo, ControlKind
+from joulewise.devices import DISCOVERY_THREAD, Device
 from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError, UsageError
-from joulewise.process.installation import program
+from joulewise.process.installation import installed_command
 from joulewise.process.state_dir import state_folder
 
 # Chosen: how often devices are searched again where an unknown one is requested; how long the
@@ -51,7 +51,7 @@ def serve(socket_path: Path, config_path: Path | None, group: str | None) -> Non
     if os.geteuid() != 0:
         raise PermissionDeniedError(
             "only root can change settings for others",
-            f"start it as root: `sudo {program()} guard …`",
+            f"start it as root: `sudo {installed_command()} guard …`",
         )
     access = AccessControl(lambda: read_config(config_path, group))
     state = state_folder(os.environ)
@@ -112,23 +112,23 @@ class AccessControl:
         group = self.config.group
         if holder.uid != 0 and not is_member(holder.uid, group):
             raise PermissionDeniedError(
-                f"user {user(holder.uid)} is not in group {group}, whom this service is for",
-                f"have root run `usermod -aG {group} {user(holder.uid)}`",
+                f"user {user_name(holder.uid)} is not in group {group}, whom this service is for",
+                f"have root run `usermod -aG {group} {user_name(holder.uid)}`",
             )
         if len(connected) >= self.config.clients:
             raise JoulewiseError(f"{len(connected)} holders are connected already", _RETRY_HINT)
         own = sum(other.uid == holder.uid for other in connected)
         if own >= self.config.clients_per_user:
-            message = f"{own} holders of user {user(holder.uid)} are connected already"
+            message = f"{own} holders of user {user_name(holder.uid)} are connected already"
             raise JoulewiseError(message, _RETRY_HINT)
 
-    def check(self, holder: LeaseHolder, device: Device, knob: Knob, value: float) -> None:
+    def check(self, holder: LeaseHolder, device: Device, knob: ControlKind, value: float) -> None:
         self.config.check(device.info, knob, value)
         if not self.config.force:
             refuse_other_owners(holder, device, knob, value)
 
     def check_other_users(
-        self, holder: LeaseHolder, device: Device, knob: Knob, value: float
+        self, holder: LeaseHolder, device: Device, knob: ControlKind, value: float
     ) -> None:
         if self.config.force:  # otherwise ``check`` did it, and it cannot be overridden
             refuse_other_owners(holder, device, knob, value)
@@ -151,7 +151,7 @@ class DeviceFinder:
 
     def __init__(
         self,
-        every: Callable[[], Mapping[str, Device]] = lambda: every_device(os.environ),
+        every: Callable[[], Mapping[str, Device]] = lambda: open_all_devices(os.environ),
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._every = every
@@ -160,7 +160,7 @@ class DeviceFinder:
 
     def __call__(self) -> dict[str, Device]:
         """Devices by their uids; empty within some seconds of the last call, or while one hangs."""
-        hangs = any(thread.name == FINDER for thread in threading.enumerate())
+        hangs = any(thread.name == DISCOVERY_THREAD for thread in threading.enumerate())
         if self._now_s() < self._next_s or hangs:
             return {}
         devices = {uid: device for uid, device in self._every().items() if _has_control(device)}
@@ -169,7 +169,7 @@ class DeviceFinder:
 
 
 def _has_control(device: Device) -> bool:
-    return any(isinstance(knob, KnobInfo) for knob in device.knobs.values())
+    return any(isinstance(knob, ControlInfo) for knob in device.controls.values())
 
 
 def _close(guardian: Guardian, log: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ from joulewise.errors import (
     NotSupportedError,
     PermissionDeniedError,
 )
-from joulewise.process.installation import program
+from joulewise.process.installation import installed_command
 
 ABSENT: Final = Unavailable("the amdsmi package is not installed", "pip install 'joulewise[amd]'")
 _UNLOADABLE: Final = Unavailable(
@@ -104,7 +104,10 @@ _DRIVER: Final = (
 )
 _DENIED: Final = (
     "the driver does not allow it to this user",
-    f"run as root (`sudo -E {program()} …`), or to read, join the groups video and render",
+    (
+        f"run as root (`sudo -E {installed_command()} …`)"
+        ", or to read, join the groups video and render"
+    ),
 )
 _LOST: Final = ("the GPU is not there any more", "see `dmesg | grep -i amdgpu`, then reboot")
 # What each amdsmi_status_t means; those that are missing are errors without more to say.

@@ -22,10 +22,10 @@ from functools import partial
 from typing import Any, Final
 
 from joulewise.data import (
+    ControlInfo,
+    ControlKind,
     DeviceInfo,
     Kind,
-    Knob,
-    KnobInfo,
     Process,
     Quantity,
     Reading,
@@ -345,7 +345,10 @@ class AmdGpu(BaseDevice):
         self.sensors: Mapping[Quantity, SensorInfo | Unavailable] = {
             quantity: self._probe(quantity) for quantity in SENSORS
         }
-        self.knobs = {Knob.POWER_LIMIT: self._power_limit(), Knob.SM_CLOCK: self._clock_limit()}
+        self.controls = {
+            ControlKind.POWER_LIMIT: self._power_limit(),
+            ControlKind.SM_CLOCK: self._clock_limit(),
+        }
 
     def join_module(self, die: Die, first_gpu: int, shown: set[int]) -> None:
         """Mark it as one of a module's two dies: its figures are those of both, or it has none."""
@@ -401,23 +404,23 @@ class AmdGpu(BaseDevice):
             if entry["pid"] > 0
         ]
 
-    def _get(self, control: Knob) -> float | Unavailable:
-        if control is not Knob.POWER_LIMIT:
+    def _get(self, control: ControlKind) -> float | Unavailable:
+        if control is not ControlKind.POWER_LIMIT:
             return _NO_CLOCK_LIMIT
         try:
             return power_cap_w(self._smi, self._handle)["power_cap"]
         except DeviceError as error:
             return error_as_unavailable(error)
 
-    def _set(self, info: KnobInfo, value: float) -> None:
-        if info.knob is Knob.POWER_LIMIT:
+    def _set(self, info: ControlInfo, value: float) -> None:
+        if info.knob is ControlKind.POWER_LIMIT:
             self._call_setter("amdsmi_set_power_cap", 0, round(value * UW_PER_W))
         else:
             self._call_setter("amdsmi_set_gpu_clk_limit", "sclk", "max", round(value))
 
-    def _reset(self, info: KnobInfo) -> None:
+    def _reset(self, info: ControlInfo) -> None:
         self._set(info, info.maximum if info.default is None else info.default)
-        if info.knob is Knob.SM_CLOCK:
+        if info.knob is ControlKind.SM_CLOCK:
             # A limit on the clock switched the GPU to manual; this hands it back to its governor.
             self._call_setter(
                 "amdsmi_set_gpu_perf_level", self._smi.constant("AmdSmiDevPerfLevel", "AUTO")
@@ -436,7 +439,7 @@ class AmdGpu(BaseDevice):
             pass  # a transient fault, which each reading reports while it lasts
         return SensorInfo(quantity, Source.MEASURED, window_s=sensor.window_s, note=sensor.note)
 
-    def _power_limit(self) -> KnobInfo | Unavailable:
+    def _power_limit(self) -> ControlInfo | Unavailable:
         try:
             cap = power_cap_w(self._smi, self._handle)
         except DeviceError as error:
@@ -445,9 +448,11 @@ class AmdGpu(BaseDevice):
         if high <= 0:
             return Unavailable("this GPU takes no power cap")
         default_w = default if low <= default <= high else None
-        return KnobInfo(Knob.POWER_LIMIT, low, high, default_w, writable=root_permission())
+        return ControlInfo(
+            ControlKind.POWER_LIMIT, low, high, default_w, writable=root_permission()
+        )
 
-    def _clock_limit(self) -> KnobInfo | Unavailable:
+    def _clock_limit(self) -> ControlInfo | Unavailable:
         if not self._smi.has("amdsmi_set_gpu_clk_limit"):
             return Unavailable("this version of amdsmi cannot limit clocks")
         try:
@@ -458,7 +463,9 @@ class AmdGpu(BaseDevice):
             return error_as_unavailable(error)
         if high <= 0:
             return Unavailable("this GPU does not report the range of its clock")
-        return KnobInfo(Knob.SM_CLOCK, low, high, None, readable=False, writable=root_permission())
+        return ControlInfo(
+            ControlKind.SM_CLOCK, low, high, None, readable=False, writable=root_permission()
+        )
 
     def _call_setter(self, function: str, *arguments: Any) -> None:
         try:

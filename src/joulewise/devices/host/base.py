@@ -32,7 +32,7 @@ class HostDevice(BaseDevice):
     ) -> None:
         self.info = info
         self.sensors = sensors
-        self.knobs = {}
+        self.controls = {}
         self._window_s = window_s
         self._sleep = sleep
         self._since: Reading | None = None

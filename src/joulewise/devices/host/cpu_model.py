@@ -116,8 +116,8 @@ def _clean_name(name: str) -> str:
 # idle, 32, 75 and 102 % at a load of 10, 50 and 100 %), one through the 96 points that CodeCarbon
 # recorded of four CPUs against RAPL. 85 % of those points are within a factor of 2 of it. Doubled,
 # modelled energy doubles at idle (IDLE) or in its part that grows with load (BUSY).
-IDLE: Final = 0.15
-BUSY: Final = 0.77
+IDLE_SHARE: Final = 0.15
+BUSY_SHARE: Final = 0.77
 ERROR: Final = "right within a factor of 2"
 
 # Assumed for an unknown CPU, as Green Algorithms does; the CPUs that it knows have 4 to 24.
@@ -149,7 +149,8 @@ class ModelledCpu(HostDevice):
         self._busy_s: dict[int, float] = {}
         self._last_ns: int | None = None
         self._total_j = 0.0
-        model = f"{rating.reason}; {rating.tdp_w:g} W x ({IDLE:g} + {BUSY:g} x load), {ERROR}"
+        share = f"{IDLE_SHARE:g} + {BUSY_SHARE:g} x load"
+        model = f"{rating.reason}; {rating.tdp_w:g} W x ({share}), {ERROR}"
         sensors = {
             quantity: SensorInfo(
                 quantity, Source.MODELLED, WINDOW_S, None if total else WINDOW_S, note=model
@@ -172,7 +173,7 @@ class ModelledCpu(HostDevice):
             steps = (busy_s[c] - self._busy_s[c] for c in self._cpus if c in busy_s)
             busy = sum(max(0.0, step) for step in steps) / len(self._cpus)
             elapsed_s = (t_ns - self._last_ns) / NS_PER_S
-            self._total_j += self._tdp_w * (IDLE * elapsed_s + BUSY * busy)
+            self._total_j += self._tdp_w * (IDLE_SHARE * elapsed_s + BUSY_SHARE * busy)
         self._busy_s = dict.fromkeys(self._cpus, math.inf) | self._busy_s | busy_s
         self._last_ns = t_ns
         return Reading(self._total_j, t_ns)
@@ -181,7 +182,7 @@ class ModelledCpu(HostDevice):
         power = self._power()
         if quantity is not Quantity.LOAD or isinstance(power, Unavailable):
             return power
-        load = (power.value / self._tdp_w - IDLE) / BUSY
+        load = (power.value / self._tdp_w - IDLE_SHARE) / BUSY_SHARE
         return Reading(100 * min(1.0, max(0.0, load)), power.t_ns)
 
 

@@ -48,7 +48,7 @@ class GraceCpu(BaseDevice):
             ),
             Quantity.LOAD: model.sensors[Quantity.LOAD],
         }
-        self.knobs = {}
+        self.controls = {}
 
     def _read(self, quantity: Quantity) -> Reading | Unavailable:
         if quantity is Quantity.LOAD:

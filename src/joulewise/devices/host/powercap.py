@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from joulewise.data import Knob, KnobInfo, Source, Unavailable
+from joulewise.data import ControlInfo, ControlKind, Source, Unavailable
 from joulewise.devices.host.base import read_int, read_text
 from joulewise.errors import DeviceError, PermissionDeniedError
 from joulewise.units import UW_PER_W
@@ -142,7 +142,10 @@ def _natural_key(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", text)]
 
 
-_CONTROLS: Final = {"long_term": Knob.POWER_LIMIT, "short_term": Knob.POWER_LIMIT_SHORT}
+_CONTROLS: Final = {
+    "long_term": ControlKind.POWER_LIMIT,
+    "short_term": ControlKind.POWER_LIMIT_SHORT,
+}
 _MAX_CONSTRAINTS: Final = 4  # chosen: more than any zone has (long, short and peak power)
 
 # The register holds 15 bits of eighths of a watt (Intel SDM). Boards ship with limits far above the
@@ -161,7 +164,7 @@ class PowerLimit:
     """One constraint of a zone; ``initial_w`` is its value when the device was opened."""
 
     path: Path
-    info: KnobInfo
+    info: ControlInfo
     initial_w: float
 
     def get(self) -> float | Unavailable:
@@ -191,9 +194,9 @@ class PowerLimit:
 _SEE_LOG: Final = "see the kernel's log: dmesg | grep -i rapl"
 
 
-def power_limits(zone: Path) -> dict[Knob, PowerLimit | Unavailable]:
+def power_limits(zone: Path) -> dict[ControlKind, PowerLimit | Unavailable]:
     """The long- and the short-term limit of a zone, or why it has none."""
-    limits: dict[Knob, PowerLimit | Unavailable] = {
+    limits: dict[ControlKind, PowerLimit | Unavailable] = {
         control: Unavailable(f"the kernel shows no {name} limit for this part")
         for name, control in _CONTROLS.items()
     }
@@ -218,7 +221,7 @@ def rated_w(zone: Path) -> float | None:
     return rated_uw / UW_PER_W if isinstance(rated_uw, int) and rated_uw else None
 
 
-def _power_limit(zone: Path, index: int, control: Knob) -> PowerLimit | Unavailable:
+def _power_limit(zone: Path, index: int, control: ControlKind) -> PowerLimit | Unavailable:
     path = zone / f"constraint_{index}_power_limit_uw"
     initial_uw = read_int(path)
     if isinstance(initial_uw, Unavailable):
@@ -227,7 +230,7 @@ def _power_limit(zone: Path, index: int, control: Knob) -> PowerLimit | Unavaila
         return Unavailable("the firmware has set no limit")
     initial_w = initial_uw / UW_PER_W
     minimum = max(_MINIMUM_W, (rated_w(zone) or 0.0) * _MINIMUM_SHARE)
-    info = KnobInfo(
+    info = ControlInfo(
         control,
         minimum=min(minimum, initial_w),
         maximum=max(_MAXIMUM_W, initial_w),

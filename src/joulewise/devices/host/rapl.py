@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from joulewise.data import (
+    ControlInfo,
+    ControlKind,
     DeviceInfo,
     Kind,
-    Knob,
-    KnobInfo,
     Quantity,
     Reading,
     SensorInfo,
@@ -64,7 +64,7 @@ class RaplDevice(HostDevice):
         super().__init__(info, sensors, window_s=WINDOW_S, sleep=options.sleep)
         limits = power_limits(zone.path)
         self._limits = {k: limit for k, limit in limits.items() if isinstance(limit, PowerLimit)}
-        self.knobs = {
+        self.controls = {
             control: limit.info if isinstance(limit, PowerLimit) else limit
             for control, limit in limits.items()
             if control in self._limits or info.kind is Kind.CPU
@@ -85,13 +85,13 @@ class RaplDevice(HostDevice):
             return energy_uj
         return self._counter.update(energy_uj, t_ns)
 
-    def _get(self, control: Knob) -> float | Unavailable:
+    def _get(self, control: ControlKind) -> float | Unavailable:
         return self._limits[control].get()
 
-    def _set(self, info: KnobInfo, value: float) -> None:
+    def _set(self, info: ControlInfo, value: float) -> None:
         self._limits[info.knob].set(self.info.key, value)
 
-    def _reset(self, info: KnobInfo) -> None:
+    def _reset(self, info: ControlInfo) -> None:
         """Back to the limit at opening: RAPL keeps no record of the firmware's own."""
         limit = self._limits[info.knob]
         limit.set(self.info.key, limit.initial_w)

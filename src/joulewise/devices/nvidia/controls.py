@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pynvml
 
-from joulewise.data import Knob, KnobInfo, Unavailable
+from joulewise.data import ControlInfo, ControlKind, Unavailable
 from joulewise.devices.nvidia.nvml_errors import fault
 from joulewise.devices.nvidia.nvml_library import setting_permission
 from joulewise.devices.nvidia.sensor_tables import AMPERE, VOLTA
@@ -26,7 +26,7 @@ class NvmlControl:
     ``get`` is None where NVML does not report the setting.
     """
 
-    info: KnobInfo
+    info: ControlInfo
     set: Callable[[float], None]
     reset: Callable[[], None]
     option: str
@@ -36,7 +36,7 @@ class NvmlControl:
 
 def open_controls(
     handle: Any, gpu: int, architecture: int
-) -> Mapping[Knob, NvmlControl | Unavailable]:
+) -> Mapping[ControlKind, NvmlControl | Unavailable]:
     """The controls of a GPU, or why it has none. Nothing is set to find out."""
 
     def attempt(
@@ -48,9 +48,9 @@ def open_controls(
             return fault(error.value, gpu).unavailable()
 
     return {
-        Knob.POWER_LIMIT: attempt(_open_power_limit),
-        Knob.SM_CLOCK: attempt(_open_sm_clock),
-        Knob.MEMORY_CLOCK: attempt(_open_memory_clock),
+        ControlKind.POWER_LIMIT: attempt(_open_power_limit),
+        ControlKind.SM_CLOCK: attempt(_open_sm_clock),
+        ControlKind.MEMORY_CLOCK: attempt(_open_memory_clock),
     }
 
 
@@ -68,8 +68,8 @@ def _open_power_limit(handle: Any, _architecture: int) -> NvmlControl | Unavaila
         return limit / MW_PER_W
 
     permission = setting_permission()
-    info = KnobInfo(
-        Knob.POWER_LIMIT, low / MW_PER_W, high / MW_PER_W, default_w, writable=permission
+    info = ControlInfo(
+        ControlKind.POWER_LIMIT, low / MW_PER_W, high / MW_PER_W, default_w, writable=permission
     )
     get_limit()  # a laptop's limit may have a range and still not be readable
     option, reset_option = "-pl {:g}", f"-pl {default_w:g}"
@@ -83,18 +83,18 @@ def _open_sm_clock(handle: Any, architecture: int) -> NvmlControl | Unavailable:
         return _TOO_OLD
     fastest_memory = max(pynvml.nvmlDeviceGetSupportedMemoryClocks(handle), default=0)
     clocks = pynvml.nvmlDeviceGetSupportedGraphicsClocks(handle, fastest_memory)
-    return _clock_lock(handle, Knob.SM_CLOCK, clocks, "Gpu", "gc")
+    return _clock_lock(handle, ControlKind.SM_CLOCK, clocks, "Gpu", "gc")
 
 
 def _open_memory_clock(handle: Any, architecture: int) -> NvmlControl | Unavailable:
     if architecture < AMPERE:
         return _TOO_OLD
     clocks = pynvml.nvmlDeviceGetSupportedMemoryClocks(handle)
-    return _clock_lock(handle, Knob.MEMORY_CLOCK, clocks, "Memory", "mc")
+    return _clock_lock(handle, ControlKind.MEMORY_CLOCK, clocks, "Memory", "mc")
 
 
 def _clock_lock(
-    handle: Any, control: Knob, clocks: list[int], nvml_name: str, option: str
+    handle: Any, control: ControlKind, clocks: list[int], nvml_name: str, option: str
 ) -> NvmlControl:
     """The lock of a clock, by its name in NVML's functions and in nvidia-smi's options."""
     if not clocks:
@@ -106,7 +106,7 @@ def _clock_lock(
     choices = tuple(float(clock) for clock in sorted(set(clocks)))
     permission = setting_permission()
     return NvmlControl(
-        KnobInfo(
+        ControlInfo(
             control, choices[0], choices[-1], None, choices, readable=False, writable=permission
         ),
         lambda mhz: call("Set", round(mhz), round(mhz)),

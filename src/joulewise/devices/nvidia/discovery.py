@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import pynvml
 
 from joulewise.data import DeviceInfo, Kind, Source, Unavailable
-from joulewise.devices import FINDER
+from joulewise.devices import DISCOVERY_THREAD
 from joulewise.devices.cuda_visible import GpuIdentity, cuda_visible_gpus
 from joulewise.devices.device import Device, join_notes
 from joulewise.devices.nvidia import nvml_library
@@ -139,7 +139,7 @@ class GpuOpener:
         self._is_wanted = threading.Event()
         self._is_opened = threading.Event()
         self._answered_s: float | None = None
-        self._thread = threading.Thread(target=self._run, name=FINDER, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=DISCOVERY_THREAD, daemon=True)
 
     def start(self) -> GpuOpener:
         nvml_library.acquire()  # before the caller, who holds NVML, releases it

@@ -10,10 +10,10 @@ from typing import Any, Final, NoReturn
 import pynvml
 
 from joulewise.data import (
+    ControlInfo,
+    ControlKind,
     DeviceInfo,
     DriverSample,
-    Knob,
-    KnobInfo,
     PowerScope,
     Process,
     Quantity,
@@ -47,7 +47,7 @@ from joulewise.devices.nvidia.power_scopes import (
     probe_scopes,
     watch_counter,
 )
-from joulewise.devices.nvidia.sensor_tables import timing
+from joulewise.devices.nvidia.sensor_tables import sensor_timing
 from joulewise.devices.nvidia.sensors import (
     ENERGY_QUANTITIES,
     NvmlReading,
@@ -104,8 +104,8 @@ class NvidiaGpu(BaseDevice):
         self._is_complete = False
         scope, self._assumed = assume_scope(self._scopes, self._options)
         self._set_scope(scope, on_answer)
-        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {}
-        self._controls: Mapping[Knob, NvmlControl] = {}
+        self.controls: Mapping[ControlKind, ControlInfo | Unavailable] = {}
+        self._controls: Mapping[ControlKind, NvmlControl] = {}
         nvml_library.acquire()
 
     @property
@@ -131,7 +131,9 @@ class NvidiaGpu(BaseDevice):
         self._reads = {**self._reads, **reads}
         self._controls = {k: c for k, c in controls.items() if isinstance(c, NvmlControl)}
         self.sensors = {**self.sensors, **sensors}
-        self.knobs = {k: c.info if isinstance(c, NvmlControl) else c for k, c in controls.items()}
+        self.controls = {
+            k: c.info if isinstance(c, NvmlControl) else c for k, c in controls.items()
+        }
         self.info = info
         self._is_complete = True
 
@@ -201,7 +203,9 @@ class NvidiaGpu(BaseDevice):
         if Quantity.ENERGY not in self._reads or scope not in self._scopes.instant:
             return scoped_row(Quantity.POWER, self._scopes.fields[scope], scope)
         generation = self._generation
-        instant = timing(generation.architecture, generation.capability, Quantity.POWER_INSTANT)
+        instant = sensor_timing(
+            generation.architecture, generation.capability, Quantity.POWER_INSTANT
+        )
         return replace(scoped_row(Quantity.POWER, POWER_INSTANT, scope), own_timing=instant)
 
     def _scoped_rows(self) -> list[NvmlReading]:
@@ -310,7 +314,7 @@ class NvidiaGpu(BaseDevice):
             return ()
         return clients
 
-    def _get(self, control: Knob) -> float | Unavailable:
+    def _get(self, control: ControlKind) -> float | Unavailable:
         get = self._controls[control].get
         if get is None:
             return Unavailable("NVML does not report whether a clock is locked")
@@ -319,7 +323,7 @@ class NvidiaGpu(BaseDevice):
         except pynvml.NVMLError as error:
             return self._fault(error).unavailable()
 
-    def _set(self, info: KnobInfo, value: float) -> None:
+    def _set(self, info: ControlInfo, value: float) -> None:
         control = self._controls[info.knob]
         failure = f"{self.info.key} was not set to {info.knob.value}={value:g}"
         try:
@@ -333,7 +337,7 @@ class NvidiaGpu(BaseDevice):
                 "something else holds it: see `nvidia-smi -q -d POWER,PERFORMANCE`",
             )
 
-    def _reset(self, info: KnobInfo) -> None:
+    def _reset(self, info: ControlInfo) -> None:
         control = self._controls[info.knob]
         try:
             control.reset()
@@ -358,7 +362,7 @@ class NvidiaGpu(BaseDevice):
         )
 
 
-_CONTROLS = (Knob.POWER_LIMIT, Knob.SM_CLOCK, Knob.MEMORY_CLOCK)
+_CONTROLS = (ControlKind.POWER_LIMIT, ControlKind.SM_CLOCK, ControlKind.MEMORY_CLOCK)
 
 
 class UnresponsiveGpu(BaseDevice):
@@ -382,7 +386,7 @@ class UnresponsiveGpu(BaseDevice):
         self._fault = fault
         self._reason = fault.unavailable()
         self.sensors = {q: self._reason for q in Quantity if q is not Quantity.LOAD}
-        self.knobs = dict.fromkeys(_CONTROLS, self._reason)
+        self.controls = dict.fromkeys(_CONTROLS, self._reason)
 
     def reopened(self) -> Device | None:
         """Try again, without waking it: the GPU itself once it answers, else None."""
@@ -402,5 +406,5 @@ class UnresponsiveGpu(BaseDevice):
     def _ended_processes(self, _since_us: int) -> Unavailable:
         return self._reason
 
-    def _settable(self, control: Knob) -> NoReturn:
+    def _settable(self, control: ControlKind) -> NoReturn:
         raise self._fault.exception(f"{self.info.key}'s {control.value} cannot be set")

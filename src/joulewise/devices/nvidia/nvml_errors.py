@@ -15,7 +15,7 @@ from joulewise.errors import (
     OutOfRangeError,
     PermissionDeniedError,
 )
-from joulewise.process.installation import program
+from joulewise.process.installation import installed_command
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,10 @@ _FAULTS: Final[dict[int, tuple[type[JoulewiseError], str, str]]] = {
     4: (
         PermissionDeniedError,
         "the driver does not allow it to this user",
-        f"run as root (`sudo -E {program()} …`); in a container also add --cap-add SYS_ADMIN",
+        (
+            f"run as root (`sudo -E {installed_command()} …`)"
+            "; in a container also add --cap-add SYS_ADMIN"
+        ),
     ),
     5: (DeviceError, "NVML was initialised twice", "open the device again"),
     6: (DeviceError, "the driver has no such entry", _RETRY),

@@ -16,7 +16,7 @@ import pynvml
 
 from joulewise.data import Source, Unavailable
 from joulewise.devices.cuda_visible import MigDevice
-from joulewise.devices.device import by_root_or_the_service, root_permission
+from joulewise.devices.device import permission_hint, root_permission
 from joulewise.devices.nvidia.sensor_tables import AMPERE, Generation
 
 _lock = threading.Lock()
@@ -81,7 +81,7 @@ def setting_permission() -> bool | Unavailable:
         return True
     return Unavailable(
         "the simulated driver lets only root set it",
-        f"start the simulation with `joulewise sim --as-root …`, or {by_root_or_the_service()}",
+        f"start the simulation with `joulewise sim --as-root …`, or {permission_hint()}",
     )
 
 

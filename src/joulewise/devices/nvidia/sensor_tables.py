@@ -64,7 +64,9 @@ VOLTA: Final = 5
 AMPERE: Final = 7
 
 
-def timing(architecture: int, capability: tuple[int, int], quantity: Quantity) -> GenerationTiming:
+def sensor_timing(
+    architecture: int, capability: tuple[int, int], quantity: Quantity
+) -> GenerationTiming:
     """The timing of a power sensor of this generation; unknown where nobody has published it."""
     name = "GA100" if capability == (8, 0) else _ARCHITECTURES.get(architecture, "")
     return _TIMINGS.get(name, {}).get(quantity, UNKNOWN)

@@ -18,7 +18,7 @@ from joulewise.data import Quantity, SensorInfo, Unavailable
 from joulewise.devices.nvidia.nvml_errors import fault
 from joulewise.devices.nvidia.nvml_library import reading_source
 from joulewise.devices.nvidia.power_scopes import POWER_AVERAGE, POWER_INSTANT
-from joulewise.devices.nvidia.sensor_tables import Generation, GenerationTiming, timing
+from joulewise.devices.nvidia.sensor_tables import Generation, GenerationTiming, sensor_timing
 from joulewise.errors import NotSupportedError
 from joulewise.units import MJ_PER_J, MW_PER_W
 
@@ -69,7 +69,7 @@ def open_sensors(
             infos[row.quantity] = reason
             continue
         reads[row.quantity] = read
-        when = row.own_timing or timing(
+        when = row.own_timing or sensor_timing(
             generation.architecture, generation.capability, row.quantity
         )
         infos[row.quantity] = SensorInfo(

@@ -12,7 +12,7 @@ from typing import Final
 
 IDLE: Final = 0x1  # nvmlClocksEventReasonGpuIdle
 CAPPED: Final = 0x4  # nvmlClocksEventReasonSwPowerCap
-ENOUGH: Final = 5
+MIN_LOADED_SAMPLES: Final = 5
 """Chosen: fewer samples under load are not judged. Doubled, shorter runs have no verdict."""
 
 # A limit is below the floor where it holds the clock down in this share of the samples and the mean
@@ -29,13 +29,13 @@ class Binding(str, Enum):
     BELOW_FLOOR = "it is below the floor"
 
 
-def binding(limit_w: float, reasons: Iterable[int], mean_w: float | None) -> Binding | None:
+def judge_limit(limit_w: float, reasons: Iterable[int], mean_w: float | None) -> Binding | None:
     """Judge a limit by samples of NVML's reasons for lower clocks, and the mean power (W).
 
     None where the limit has its effect, or there are too few samples under load.
     """
     loaded = [bits for bits in reasons if not bits & IDLE]
-    if len(loaded) < ENOUGH:
+    if len(loaded) < MIN_LOADED_SAMPLES:
         return None
     capped = sum(bool(bits & CAPPED) for bits in loaded) / len(loaded)
     if capped == 0:

@@ -21,7 +21,7 @@ from joulewise.report.charts.theme import (
     theme_config,
 )
 from joulewise.report.charts.vega import javascript_bundle, load_converter, vega_lite_version
-from joulewise.report.export import unwritten
+from joulewise.report.export import write_error
 from joulewise.report.tables import as_csv
 from joulewise.store.files import UNENCODABLE
 
@@ -50,7 +50,7 @@ def write_chart(
             content if isinstance(content, bytes) else content.encode(errors=UNENCODABLE)
         )
     except OSError as error:
-        raise unwritten(path, error, "name a folder that can be written to") from None
+        raise write_error(path, error, "name a folder that can be written to") from None
 
 
 def _svg(chart: Chart, theme: Theme, width_mm: float) -> str:

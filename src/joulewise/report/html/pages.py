@@ -12,11 +12,11 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.analyse.damage import HINT, SoundLanes
+from joulewise.analyse.damage import HINT, SoundStreams
 from joulewise.compare.runs import Comparison
 from joulewise.data import Kind
-from joulewise.data.contract import as_json
 from joulewise.data.machine import Container, MachineResources
+from joulewise.data.run_result_json import as_json
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError
 from joulewise.formatting import capitalised, plain
@@ -25,8 +25,8 @@ from joulewise.metrics.result import SweepResult
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.compare import chart_comparison, chart_sweep_comparison
 from joulewise.report.html.render import HtmlPage, Notice, Section
-from joulewise.report.inputs import MeantRuns, MeantSweep
-from joulewise.report.rerun import run_again, sweep_again
+from joulewise.report.inputs import LoadedRuns, LoadedSweep
+from joulewise.report.rerun import rerun_command, rerun_sweep_command
 from joulewise.report.tables import Table
 from joulewise.report.views.compare import ComparisonResult
 from joulewise.report.views.run import NO_RATES, PriceAndCarbon, run_view, warned
@@ -48,7 +48,7 @@ _LIBRARIES: Final = {"cuda": "CUDA", "cudnn": "cuDNN", "hip": "HIP"}
 
 
 def run_page(
-    resolved: MeantRuns,
+    resolved: LoadedRuns,
     store: Path,
     *,
     rates: PriceAndCarbon = NO_RATES,
@@ -83,7 +83,7 @@ def run_page(
             else (),
         ),
     )
-    again = run_again(resolved.members[0].manifest)
+    again = rerun_command(resolved.members[0].manifest)
     return HtmlPage(
         title=shown.title,
         verdict=shown.finding,
@@ -102,7 +102,7 @@ def run_page(
 
 
 def sweep_page(
-    resolved: MeantSweep,
+    resolved: LoadedSweep,
     result: SweepResult,
     view: View,
     store: Path,
@@ -214,7 +214,7 @@ def _charts_or_notices(
     return tuple(charts), tuple(Notice(plain(text), _STORED) for text in texts)
 
 
-def _damage_notices(resolved: MeantRuns) -> Iterator[Notice]:
+def _damage_notices(resolved: LoadedRuns) -> Iterator[Notice]:
     """Damaged files and implausible readings that the stored result does not mention.
 
     Not of a run in progress, whose last batch may be half written.
@@ -223,7 +223,7 @@ def _damage_notices(resolved: MeantRuns) -> Iterator[Notice]:
     for run, member in zip(resolved.runs, resolved.members, strict=True):
         if member.manifest.state == "recording":
             continue
-        streams = SoundLanes(run, member.manifest)
+        streams = SoundStreams(run, member.manifest)
         for damage in streams.find_damage():
             if damage.warning.message not in known:
                 text = f"{run.name}: {damage.message}; figures lack what is lost"
@@ -233,11 +233,11 @@ def _damage_notices(resolved: MeantRuns) -> Iterator[Notice]:
                 yield Notice(plain(f"{run.name}: {warning.message}"), warning.hint)
 
 
-def _is_group(resolved: MeantRuns) -> bool:
+def _is_group(resolved: LoadedRuns) -> bool:
     return "runs" in resolved.result.details
 
 
-def _sensor_tables(resolved: MeantRuns) -> tuple[Table, ...]:
+def _sensor_tables(resolved: LoadedRuns) -> tuple[Table, ...]:
     """Devices of a group are prefixed with their node, or their run where a node has several."""
     runs = {"": resolved.result}
     if _is_group(resolved):
@@ -252,7 +252,7 @@ def _sensor_tables(resolved: MeantRuns) -> tuple[Table, ...]:
 def _repeat_sweep(sweep: Sweep) -> list[tuple[str, str]]:
     if not sweep.asked:
         return []
-    command, besides = sweep_again(sweep.asked)
+    command, besides = rerun_sweep_command(sweep.asked)
     from_file = f" Its {besides} came from a file." if besides else ""
     return [(command, f"Repeat this sweep.{from_file}")]
 

@@ -22,7 +22,7 @@ from joulewise.data.codec import finite
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.formatting import keep_together, plain
 from joulewise.report.charts.chart import Chart
-from joulewise.report.export import no_folder, unwritten
+from joulewise.report.export import no_folder, write_error
 from joulewise.report.tables import Table, file_name
 from joulewise.store.files import is_folder, open_regular, path_exists, replace_file
 
@@ -296,15 +296,15 @@ def require_extra() -> None:
 
 def write_page(page: HtmlPage, path: Path, *, force: bool = False) -> None:
     """Write the page atomically; ``force`` allows to replace a file that is not a report."""
-    check_place(path, force=force)
+    check_page_path(path, force=force)
     text = render(page)
     try:
         replace_file(path, text, durable=False)
     except OSError as error:
-        raise unwritten(path, error, "give a path that can be written") from None
+        raise write_error(path, error, "give a path that can be written") from None
 
 
-def check_place(path: Path, *, force: bool) -> None:
+def check_page_path(path: Path, *, force: bool) -> None:
     """Raise UsageError where a page cannot or must not be written."""
     if is_folder(path):
         raise UsageError(f"{path} is a folder", "name a file in it")

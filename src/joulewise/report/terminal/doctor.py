@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from joulewise import formatting
-from joulewise.data import DeviceInfo, Kind, Knob, Quantity, Source, Unavailable, listed_keys
+from joulewise.data import ControlKind, DeviceInfo, Kind, Quantity, Source, Unavailable, listed_keys
 from joulewise.formatting import NO_BREAK, wrap_text
 from joulewise.report.tables import new_rich_table
 from joulewise.report.terminal import leases
@@ -55,8 +55,8 @@ def draw(checkup: Checkup, console: Console) -> None:
 
 
 def _may_set(devices: Iterable[DeviceState]) -> bool:
-    knobs = (knob for device in devices for knob in device.knobs.values())
-    return any(isinstance(knob, KnobState) and knob.info.writable is True for knob in knobs)
+    controls = (knob for device in devices for knob in device.controls.values())
+    return any(isinstance(knob, KnobState) and knob.info.writable is True for knob in controls)
 
 
 def alike(devices: Iterable[DeviceState]) -> list[list[DeviceState]]:
@@ -68,7 +68,7 @@ def alike(devices: Iterable[DeviceState]) -> list[list[DeviceState]]:
             (info.kind, info.name, info.vendor, info.driver, info.note, info.contains),
             info.better and _likeness(info.better),
             tuple((quantity, _likeness(s)) for quantity, s in device.sensors.items()),
-            tuple((knob, _likeness(k)) for knob, k in device.knobs.items()),
+            tuple((knob, _likeness(k)) for knob, k in device.controls.items()),
         )
         groups.setdefault(likeness, []).append(device)
     return list(groups.values())
@@ -218,7 +218,7 @@ def _sensor_table(group: Sequence[DeviceState], room: int) -> Table:
 def _knob_table(group: Sequence[DeviceState]) -> Table:
     table = _table("setting", "now", "range", "default", "can be set")
     for knob, name in formatting.KNOBS.items():
-        state = group[0].knobs.get(knob)
+        state = group[0].controls.get(knob)
         if isinstance(state, KnobState):
             info = state.info
             table.add_row(
@@ -243,8 +243,8 @@ def _now(group: Sequence[DeviceState], quantity: Quantity) -> str:
     return formatting.span(quantity, values, group[0].info.vendor) if values else "-"
 
 
-def _set_to(group: Sequence[DeviceState], knob: Knob) -> str:
-    states = [device.knobs.get(knob) for device in group]
+def _set_to(group: Sequence[DeviceState], knob: ControlKind) -> str:
+    states = [device.controls.get(knob) for device in group]
     values = [state.value for state in states if isinstance(state, KnobState)]
     known = [value for value in values if not isinstance(value, Unavailable)]
     return formatting.settings(knob, min(known), max(known), None) if known else "not reported"
@@ -256,7 +256,7 @@ def _missing(group: Sequence[DeviceState]) -> Iterator[tuple[str, Unavailable]]:
     others = [_unavailable(device) for device in group[1:]]
     device, mine = group[0], _unavailable(group[0])
     # A device that nothing can be read of has one reason, not one for each sensor.
-    if len(mine) == len(device.sensors) + len(device.knobs) and len(set(mine.values())) == 1:
+    if len(mine) == len(device.sensors) + len(device.controls) and len(set(mine.values())) == 1:
         yield "cannot read or set anything", next(iter(mine.values()))
         return
     for (doing, name), why in mine.items():
@@ -275,7 +275,7 @@ def _unavailable(device: DeviceState) -> dict[tuple[str, str], Unavailable]:
         if isinstance(sensor, Unavailable):
             found["read", name] = sensor
     for knob, name in formatting.KNOBS.items():
-        state = device.knobs.get(knob)
+        state = device.controls.get(knob)
         why = state.info.writable if isinstance(state, KnobState) else state
         is_served = isinstance(state, KnobState) and state.by_service
         if isinstance(why, Unavailable) and not is_served:

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from joulewise.data import RunWarning
+from joulewise.data import QualityWarning
 from joulewise.formatting import fitting, plain, wrap_text
 from joulewise.report.tables import Style, Table, drawn
 from joulewise.report.views.run import warned as warning_text
@@ -70,7 +70,7 @@ class Sheet:
         text = whole if cell_len(whole) <= self.console.width else text
         self.console.print(Text(text, style="dim"), soft_wrap=True)
 
-    def warnings(self, warnings: Iterable[RunWarning]) -> None:
+    def warnings(self, warnings: Iterable[QualityWarning]) -> None:
         """Each warning, with what to do about it in the next line."""
         for warning in warnings:
             self._hang(_WARNING, warning_text(warning), "yellow")

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from joulewise import formatting
-from joulewise.control.holds import End
-from joulewise.control.messages import user, who
-from joulewise.control.restore import Recovered
-from joulewise.control.status import Keeper, Standing
+from joulewise.control.holds import RestoreResult
+from joulewise.control.messages import describe_holder, user_name
+from joulewise.control.restore import RecoveryReport
+from joulewise.control.status import HeldSetting, Restorer
 from joulewise.data import Unavailable
 from joulewise.report.tables import new_rich_table
 from joulewise.report.terminal.layout import indent, print_fix
@@ -28,10 +28,10 @@ from joulewise.report.views.leases import (
 
 _NARROW = 70  # columns below which the start of a lease is left out (chosen: the table's width)
 _STYLES = {
-    End.RESTORED: "green",
-    End.ALREADY: "green",
-    End.FOREIGN: "yellow",
-    End.FAILED: "red",
+    RestoreResult.RESTORED: "green",
+    RestoreResult.ALREADY: "green",
+    RestoreResult.FOREIGN: "yellow",
+    RestoreResult.FAILED: "red",
 }
 
 
@@ -51,9 +51,9 @@ def draw(leases: Leases, console: Console, *, may_set: bool = False) -> None:
 
 
 def draw_restored(
-    recovered: Recovered,
-    held: Sequence[Standing],
-    not_ours: Sequence[Standing],
+    recovered: RecoveryReport,
+    held: Sequence[HeldSetting],
+    not_ours: Sequence[HeldSetting],
     console: Console,
 ) -> None:
     """Draw what ``restore`` did; ``not_ours`` is what others left, which we may not undo."""
@@ -71,7 +71,7 @@ def draw_restored(
         console.print(Text(warning, style="yellow"))
     for lease in not_ours:
         console.print(Text(f"{left(lease)}.", style="red"))
-    if recovered == Recovered() and not not_ours:
+    if recovered == RecoveryReport() and not not_ours:
         nothing = "Nothing was left changed. In use now:" if held else "Nothing is left changed."
         console.print(Text(nothing))
     if held:
@@ -105,27 +105,27 @@ def _without_service(*, may_set: bool) -> str:
     return "you can change settings without it" if may_set else "only root can change settings"
 
 
-def _left(lease: Standing) -> str:
+def _left(lease: HeldSetting) -> str:
     change = lease.change
     return (
         f"{change.key}'s {formatting.KNOBS[change.knob]} at {at(change.knob, change.value)}, "
-        f"before {at(change.knob, change.before)}, by {who(lease.holder)}"
+        f"before {at(change.knob, change.before)}, by {describe_holder(lease.holder)}"
     )
 
 
-def _held_table(held: Sequence[Standing], console: Console) -> Table:
+def _held_table(held: Sequence[HeldSetting], console: Console) -> Table:
     table = new_rich_table()
     for header in ("device", "setting", "held at", "back to", "by", "since"):
         table.add_column(header, overflow="fold", no_wrap=header != "by")
     for lease in held:
         change, holder = lease.change, lease.holder
-        gone = ", which has ended" if lease.keeper is Keeper.GUARDIAN else ""
+        gone = ", which has ended" if lease.keeper is Restorer.GUARDIAN else ""
         table.add_row(
             change.key,
             formatting.KNOBS[change.knob],
             at(change.knob, change.value),
             at(change.knob, change.before),
-            f"pid {holder.pid} ({holder.program}, {user(holder.uid)}){gone}",
+            f"pid {holder.pid} ({holder.program}, {user_name(holder.uid)}){gone}",
             _since(holder.since_s),
         )
     if console.width < _NARROW:
@@ -133,7 +133,7 @@ def _held_table(held: Sequence[Standing], console: Console) -> Table:
     return table
 
 
-def _undone_table(recovered: Recovered) -> Table:
+def _undone_table(recovered: RecoveryReport) -> Table:
     table = new_rich_table()
     for header in ("device", "setting", "from", "to", "outcome"):
         table.add_column(header, overflow="fold")
@@ -143,7 +143,7 @@ def _undone_table(recovered: Recovered) -> Table:
             outcome.key,
             formatting.KNOBS[outcome.knob],
             at(outcome.knob, turned_to(undone)),
-            "-" if outcome.end is End.FOREIGN else at(outcome.knob, outcome.value),
+            "-" if outcome.end is RestoreResult.FOREIGN else at(outcome.knob, outcome.value),
             Text(outcome.end.value, style=_STYLES[outcome.end]),
         )
     return table

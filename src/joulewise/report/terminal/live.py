@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from joulewise.analyse.stored_result import read_result, result_of
+from joulewise.analyse.stored_result import load_or_compute_result, read_result
 from joulewise.data import RunResult
 from joulewise.formatting import fitting, one_line, plain
 from joulewise.process.linux import is_alive
@@ -146,7 +146,7 @@ def _result(run: Path, pause: Pause) -> RunResult:
     recorder = read_manifest(run).recorder
     while (stored := read_result(run)) is None or stored.state == RECORDING:
         if recorder is None or not is_alive(recorder.pid, recorder.started_ticks):
-            return result_of(run)
+            return load_or_compute_result(run)
         pause(REFRESH_S)
     return stored
 

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from joulewise.data.contract import told_energy
+from joulewise.data.run_result_json import decode_energy
 from joulewise.formatting import figures, fitting, one_line, plain, seconds
 from joulewise.report.views.run import ending, total_source
 from joulewise.store.index.run_entry import RunEntry
@@ -122,7 +122,7 @@ def _source(run: RunEntry, *, is_narrow: bool) -> str:
 
     In a narrow terminal only that some of it is simulated.
     """
-    energy = told_energy(run.energy)
+    energy = decode_energy(run.energy)
     if energy is None or not run.simulated:
         return "simulated" if run.simulated else ""
     if is_narrow:
@@ -131,5 +131,5 @@ def _source(run: RunEntry, *, is_narrow: bool) -> str:
 
 
 def _energy(run: RunEntry) -> tuple[str, str]:
-    energy = told_energy(run.energy)
+    energy = decode_energy(run.energy)
     return ("-", "") if energy is None else figures(energy)

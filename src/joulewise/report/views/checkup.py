@@ -10,16 +10,16 @@ from functools import partial
 from typing import Any, Final
 
 from joulewise.data import (
+    ControlInfo,
+    ControlKind,
     DeviceInfo,
-    Knob,
-    KnobInfo,
     Quantity,
     SensorInfo,
     Source,
     Unavailable,
 )
 from joulewise.devices import Device, Discovery
-from joulewise.record.sensor_profiles import KeptCard, kept_card
+from joulewise.record.sensor_profiles import CalibratedProfile, read_calibrated_profile
 from joulewise.report.views import leases
 from joulewise.report.views.leases import Leases
 
@@ -41,7 +41,7 @@ class KnobState:
     ``by_service``: this process may not set it, but the guard service does so for it.
     """
 
-    info: KnobInfo
+    info: ControlInfo
     value: float | Unavailable
     by_service: bool = False
 
@@ -52,8 +52,8 @@ class DeviceState:
 
     info: DeviceInfo
     sensors: Mapping[Quantity, SensorState | Unavailable]
-    knobs: Mapping[Knob, KnobState | Unavailable]
-    card: KeptCard | Unavailable | None = None
+    controls: Mapping[ControlKind, KnobState | Unavailable]
+    card: CalibratedProfile | Unavailable | None = None
 
     def energy_source(self) -> tuple[Source, str] | Unavailable:
         """The source of its energy, and the kind of sensor."""
@@ -98,8 +98,8 @@ def _state(environ: Mapping[str, str], device: Device, *, serves: bool) -> Devic
     return DeviceState(
         device.info,
         {quantity: _sensor(device, quantity) for quantity in device.sensors},
-        {knob: _knob(device, knob, serves=serves) for knob in device.knobs},
-        kept_card(device.info, environ),
+        {knob: _knob(device, knob, serves=serves) for knob in device.controls},
+        read_calibrated_profile(device.info, environ),
     )
 
 
@@ -111,8 +111,8 @@ def _sensor(device: Device, quantity: Quantity) -> SensorState | Unavailable:
     return reading if isinstance(reading, Unavailable) else SensorState(info, reading.value)
 
 
-def _knob(device: Device, knob: Knob, *, serves: bool) -> KnobState | Unavailable:
-    info = device.knobs[knob]
+def _knob(device: Device, knob: ControlKind, *, serves: bool) -> KnobState | Unavailable:
+    info = device.controls[knob]
     if isinstance(info, Unavailable):
         return info
     return KnobState(info, device.get(knob), serves and info.writable is not True)
@@ -134,12 +134,12 @@ def _device_json(device: DeviceState) -> dict[str, Any]:
         "limit_scope": info.limit_scope and info.limit_scope.value,
         "calibrated": _card_json(device.card),
         "sensors": {quantity.value: _sensor_json(s) for quantity, s in device.sensors.items()},
-        "knobs": {knob.value: _knob_json(state) for knob, state in device.knobs.items()},
+        "knobs": {knob.value: _knob_json(state) for knob, state in device.controls.items()},
     }
 
 
-def _card_json(card: KeptCard | Unavailable | None) -> dict[str, str] | None:
-    if isinstance(card, KeptCard):
+def _card_json(card: CalibratedProfile | Unavailable | None) -> dict[str, str] | None:
+    if isinstance(card, CalibratedProfile):
         return {"when": card.when, "how": card.how, "gain": card.gain_how or "not calibrated"}
     return None if card is None else {"when": "", **_why(card)}
 

@@ -11,17 +11,17 @@ from joulewise.compare.conditions import ConditionVerdict, FailCondition, judge
 from joulewise.compare.judgement import ComparedQuantity, CompareOutcome
 from joulewise.compare.quantities import ENERGY, RUN, TIME
 from joulewise.compare.result_json import judged_json, runs_json, sweeps_json
-from joulewise.compare.runs import CompareCaution, Comparison, Side, compare_runs
+from joulewise.compare.runs import CompareWarningCode, Comparison, Side, compare_runs
 from joulewise.compare.sweeps import SweepsCompared, compare_sweeps, range_of
-from joulewise.data import RunWarning
+from joulewise.data import QualityWarning
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import UsageError
 from joulewise.formatting import one_line
-from joulewise.metrics.boundary import GPU, View, boundary_read
+from joulewise.metrics.boundary import GPU, View, resolve_boundary
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval, SweepResult
 from joulewise.report.compare_sides import load_sides
-from joulewise.report.settings_text import boundary_words, counted, more_or_less, setting_words
+from joulewise.report.settings_text import boundary_words, counted, describe_ratios, setting_words
 from joulewise.report.tables import Table
 from joulewise.report.views.compare_tables import (
     choices_table,
@@ -51,7 +51,7 @@ class CompareView:
     facts: tuple[str, ...]
     tables: tuple[Table, ...]
     finding: str
-    cautions: tuple[RunWarning, ...]
+    cautions: tuple[QualityWarning, ...]
 
 
 def view_of_runs(comparison: Comparison) -> CompareView:
@@ -80,7 +80,7 @@ def view_of_sweeps(comparison: SweepsCompared) -> CompareView:
 
 def _with_notes(finding: str, comparison: Comparison | SweepsCompared) -> str:
     notes = list(filter(None, [provenance(comparison)]))
-    if any(it.code is CompareCaution.WORK_NOT_KNOWN for it in comparison.cautions):
+    if any(it.code is CompareWarningCode.WORK_NOT_KNOWN for it in comparison.cautions):
         notes.append("per run; it is not known whether both did the same work")
     return f"{finding} ({'; '.join(notes)})" if notes else finding
 
@@ -92,7 +92,7 @@ def _finding(comparison: Comparison) -> str:
     compared = [(comparison.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
     is_noise = all(it and it.verdict is CompareOutcome.NOISE for it, _ in compared)
     ratios = [_ratio_with_note(it, quantity, is_noise=is_noise) for it, quantity in compared]
-    whole = more_or_less(ratios, "A")
+    whole = describe_ratios(ratios, "A")
     if not whole:
         return "nothing of B can be compared with A"
     why = f"; {comparison.bounded} and is not compared" if comparison.bounded else ""
@@ -252,7 +252,7 @@ def _sentence(verdict: ConditionVerdict, unit: str, *, sure: bool) -> str:
 def _value_found(verdict: ConditionVerdict, unit: str) -> str:
     quantity, found = words_of(verdict.condition.quantity), verdict.found
     if verdict.condition.is_share:
-        return f"B has {more_or_less([(_ratio(found), quantity, '')], 'A')}"
+        return f"B has {describe_ratios([(_ratio(found), quantity, '')], 'A')}"
     value = value_in(unit, abs(found.mean))
     bounds = _bounds(found, unit)
     if verdict.condition.is_change:
@@ -331,7 +331,7 @@ def compared_runs(a: Side, b: Side, asked: CompareOptions = NOTHING_ASKED) -> Co
 
 def compared_sweeps(a: Sweep, b: Sweep, asked: CompareOptions = NOTHING_ASKED) -> ComparisonResult:
     """Compare two sweeps, at the boundary that both were made for unless another is given."""
-    boundary = boundary_read(asked.boundary or _common_boundary(a, b), a, b)
+    boundary = resolve_boundary(asked.boundary or _common_boundary(a, b), a, b)
     overhead_w, pue = (
         (a.asked.get(name) if given is None and a.asked.get(name) == b.asked.get(name) else given)
         for name, given in (("overhead_w", asked.overhead_w), ("pue", asked.pue))

@@ -10,63 +10,64 @@ from typing import Any, Final
 
 from joulewise import formatting
 from joulewise.control.client import Client, socket_path
-from joulewise.control.holds import End, LeaseHolder, RestoreOutcome
-from joulewise.control.messages import named, said, user, valued
-from joulewise.control.permissions import epilog_is_installed, scheduler
-from joulewise.control.restore import Undone
-from joulewise.control.status import Keeper, Standing, standing
-from joulewise.data import Knob, Unavailable
+from joulewise.control.holds import LeaseHolder, RestoreOutcome, RestoreResult
+from joulewise.control.messages import describe, format_value, setting_name, user_name
+from joulewise.control.permissions import is_epilog_installed, scheduler
+from joulewise.control.restore import RestoredSetting
+from joulewise.control.status import HeldSetting, Restorer, list_held_settings
+from joulewise.data import ControlKind, Unavailable
 from joulewise.errors import JoulewiseError
-from joulewise.process.installation import program
-from joulewise.process.state_dir import OF_ROOT, may_put_back, state_folders
+from joulewise.process.installation import installed_command
+from joulewise.process.state_dir import ROOT_STATE_FOLDER, may_restore, state_folders
 
 _VERB: Final = "joulewise restore"
 
 
 def restore_command(state: Path) -> str:
     """The command that restores what a journal lists; with sudo where root's right is needed."""
-    if may_put_back(state):
+    if may_restore(state):
         return _VERB
-    where = "" if state == OF_ROOT else f"env JOULEWISE_STATE={shlex.quote(str(state))} "
-    return f"sudo {where}{program()} restore"
+    where = "" if state == ROOT_STATE_FOLDER else f"env JOULEWISE_STATE={shlex.quote(str(state))} "
+    return f"sudo {where}{installed_command()} restore"
 
 
-def sentence(undone: Undone, state: Path) -> str:
+def sentence(undone: RestoredSetting, state: Path) -> str:
     """One line on a setting that was left changed; empty where there was nothing to restore."""
     outcome, pid = undone.outcome, undone.holder.pid
-    if outcome.end is End.ALREADY:
+    if outcome.end is RestoreResult.ALREADY:
         return ""
-    if outcome.end is End.FOREIGN:
-        return said(outcome)
-    if outcome.end is End.FAILED:
-        return f"{said(outcome)}; run: {restore_command(state)}"
+    if outcome.end is RestoreResult.FOREIGN:
+        return describe(outcome)
+    if outcome.end is RestoreResult.FAILED:
+        return f"{describe(outcome)}; run: {restore_command(state)}"
     if undone.lives:
-        return f"{said(outcome)}: pid {pid} is still running, but its guardian was killed"
-    return f"{said(outcome)}: pid {pid} had left it at {valued(outcome.knob, turned_to(undone))}"
+        return f"{describe(outcome)}: pid {pid} is still running, but its guardian was killed"
+    left_at = format_value(outcome.knob, turned_to(undone))
+    return f"{describe(outcome)}: pid {pid} had left it at {left_at}"
 
 
-def turned_to(undone: Undone) -> float:
+def turned_to(undone: RestoredSetting) -> float:
     """The value that was found, or the journal's where the device does not report it."""
     found = undone.outcome.found
     return undone.turned_to if found is None else found
 
 
-def left(standing: Standing) -> str:
+def left(standing: HeldSetting) -> str:
     """One line on a setting that somebody else left changed."""
     change = standing.change
     return (
-        f"{named(change.key, change.knob)} was left at "
-        f"{valued(change.knob, change.value)} by pid {standing.holder.pid} "
-        f"of {user(standing.holder.uid)}"
+        f"{setting_name(change.key, change.knob)} was left at "
+        f"{format_value(change.knob, change.value)} by pid {standing.holder.pid} "
+        f"of {user_name(standing.holder.uid)}"
     )
 
 
-def at(knob: Knob, value: float | None) -> str:
+def at(knob: ControlKind, value: float | None) -> str:
     """A value with its unit; a clock that is not locked has its default."""
     return "default" if value is None else formatting.setting(knob, value)
 
 
-def undone_json(undone: Undone) -> dict[str, Any]:
+def undone_json(undone: RestoredSetting) -> dict[str, Any]:
     """A restored setting in JSON."""
     outcome: RestoreOutcome = undone.outcome
     return {
@@ -80,7 +81,7 @@ def undone_json(undone: Undone) -> dict[str, Any]:
     }
 
 
-def standing_json(standing: Standing) -> dict[str, Any]:
+def standing_json(standing: HeldSetting) -> dict[str, Any]:
     """A setting that is held or left changed, in JSON."""
     change = standing.change
     return {
@@ -97,7 +98,7 @@ def _holder_json(holder: LeaseHolder) -> dict[str, Any]:
     return {
         "pid": holder.pid,
         "program": holder.program,
-        "user": user(holder.uid),
+        "user": user_name(holder.uid),
         "since_s": holder.since_s,
     }
 
@@ -114,20 +115,20 @@ class Leases:
     whether its epilog restores what a job leaves.
     """
 
-    knobs: tuple[tuple[Standing, Path], ...] = ()
+    controls: tuple[tuple[HeldSetting, Path], ...] = ()
     service: str | Unavailable | None = None
     scheduler: str | None = None
     epilog: bool = False
 
     @property
-    def held(self) -> list[Standing]:
+    def held(self) -> list[HeldSetting]:
         """Settings that go back by themselves."""
-        return [lease for lease, _ in self.knobs if lease.keeper is not Keeper.NOBODY]
+        return [lease for lease, _ in self.controls if lease.keeper is not Restorer.NOBODY]
 
     @property
-    def left(self) -> list[tuple[Standing, Path]]:
+    def left(self) -> list[tuple[HeldSetting, Path]]:
         """Settings that nobody will restore, with the folder of their journal."""
-        return [(lease, state) for lease, state in self.knobs if lease.keeper is Keeper.NOBODY]
+        return [(lease, state) for lease, state in self.controls if lease.keeper is Restorer.NOBODY]
 
 
 def leases(environ: Mapping[str, str]) -> Leases:
@@ -135,17 +136,17 @@ def leases(environ: Mapping[str, str]) -> Leases:
     service, its_folders = _service(environ)
     folders = dict.fromkeys((*state_folders(environ), *its_folders))
     return Leases(
-        tuple((lease, state) for state in folders for lease in standing(state)),
+        tuple((lease, state) for state in folders for lease in list_held_settings(state)),
         service,
         scheduler(environ),
-        epilog_is_installed(environ),
+        is_epilog_installed(environ),
     )
 
 
 def as_json(leased: Leases) -> dict[str, Any]:
     """The ``leases`` of ``doctor --json``."""
     return {
-        "knobs": [standing_json(lease) for lease, _ in leased.knobs],
+        "knobs": [standing_json(lease) for lease, _ in leased.controls],
         "fix": restore_command(leased.left[0][1]) if leased.left else "",
         "service": _service_json(leased.service),
         "scheduler": leased.scheduler,

@@ -24,7 +24,7 @@ from joulewise.store.index.run_entry import (
     RunEntry,
     select_runs,
 )
-from joulewise.store.runs import Skipped, unlistable
+from joulewise.store.runs import Skipped, unlistable_store_error
 from joulewise.sweep.entry import SweepEntry
 from joulewise.units import NS_PER_S
 
@@ -77,7 +77,7 @@ def list_runs(
     except FileNotFoundError:
         return RunPage((), ())
     except OSError as error:
-        raise unlistable(store, error) from None
+        raise unlistable_store_error(store, error) from None
 
 
 def listing(store: Path) -> Iterator[RunEntry | Skipped]:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from joulewise.data import Energy, Quantity, listed_keys
-from joulewise.data.contract import TOTAL, told_energy
+from joulewise.data.run_result_json import TOTAL, decode_energy
 from joulewise.errors import UsageError
 from joulewise.formatting import between, energy, joules, plain, seconds, watts
 from joulewise.report.tables import Column, Table
 from joulewise.report.views.run import ending, outlook, total_source
 from joulewise.session.budget import Budget, parse_budget
 from joulewise.store.files import read_regular
-from joulewise.store.layout import LIVE, MANIFEST, STREAM, StreamKind, lane_path
+from joulewise.store.layout import LIVE, MANIFEST, STREAM, StreamKind, stream_path
 from joulewise.store.manifest import Manifest, RecordedDevice, read_manifest
 from joulewise.store.runs import status
-from joulewise.store.trace import LaneFollower
+from joulewise.store.trace import StreamFollower
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -109,18 +109,18 @@ class DeviceWatch:
     def _prefer_buffer(self) -> None:
         if (
             self._stream is StreamKind.FAST
-            and lane_path(self._run, self._key, StreamKind.BUFFER, STREAM).exists()
+            and stream_path(self._run, self._key, StreamKind.BUFFER, STREAM).exists()
         ):
             self._stream = StreamKind.BUFFER
             self._power = self._follow(StreamKind.BUFFER)
             self._course = RecentPower(self._start_ns)
 
-    def _follow(self, stream: StreamKind) -> LaneFollower:
+    def _follow(self, stream: StreamKind) -> StreamFollower:
         """Read from where the window begins, as estimated from the growth of the file so far."""
-        path = lane_path(self._run, self._key, stream, STREAM)
+        path = stream_path(self._run, self._key, stream, STREAM)
         share = min(1.0, _SPARE * WINDOW_S / max(time.time() - self._started_s, 1.0))
         size_b = path.stat().st_size if path.exists() else 0
-        return LaneFollower(path, math.ceil(share * size_b))
+        return StreamFollower(path, math.ceil(share * size_b))
 
     def _value(self, *quantities: Quantity) -> float | None:
         values = (self._readings.get(quantity.value, math.nan) for quantity in quantities)
@@ -267,7 +267,7 @@ class _Live:
 def _read_live(run: Path) -> _Live | None:
     try:
         live = json.loads(read_regular(run / LIVE))
-        energies = {key: told_energy(it) for key, it in live["energy_j"].items()}
+        energies = {key: decode_energy(it) for key, it in live["energy_j"].items()}
         counted = tuple(live.get("counted", ()))
         outlook = {"at_s": live.get("time_s"), "epochs": live["epochs"], **live["outlook"]}
         return _Live(int(live["t_ns"]), energies, counted, outlook)

@@ -13,9 +13,9 @@ from joulewise.metrics.boundary import View
 from joulewise.metrics.metric import parse
 from joulewise.metrics.projection import NextRun, Year, next_run, year
 from joulewise.metrics.result import Interval, SweepResult, interval_json
-from joulewise.report.rerun import sweep_again
+from joulewise.report.rerun import rerun_sweep_command
 from joulewise.report.settings_text import setting_words
-from joulewise.sweep.runners.child_run import knob_options
+from joulewise.sweep.runners.child_run import control_options
 from joulewise.sweep.stored_sweeps import is_over
 from joulewise.sweep.validate import render
 
@@ -70,7 +70,7 @@ def outlook(
 def applying(sweep: Sweep, setting: Setting) -> str:
     """The shell command that runs with this setting; ``python train.py`` of a sweep without one."""
     asked, words = sweep.asked, setting.words
-    knobs = knob_options(setting, asked.get("gpus", ()), force=bool(asked.get("force")))
+    controls = control_options(setting, asked.get("gpus", ()), force=bool(asked.get("force")))
     command = [render(word, words) for word in asked.get("command", ())]
     if not command:
         own = (f"--{name.replace('_', '-')}={value}" for name, value in words.items())
@@ -81,7 +81,7 @@ def applying(sweep: Sweep, setting: Setting) -> str:
         f"{name}={shlex.quote(render(text, words))} "
         for name, text in asked.get("environ", {}).items()
     )
-    return f"{there}{variables}{shlex.join(['joulewise', 'run', *knobs, '--', *command])}"
+    return f"{there}{variables}{shlex.join(['joulewise', 'run', *controls, '--', *command])}"
 
 
 def next_commands(
@@ -117,14 +117,14 @@ def resume_command(sweep: Sweep, program: str = "joulewise") -> str | None:
     if not sweep.asked or is_over(sweep):
         return None
     try:
-        command, in_a_file = sweep_again(sweep.asked)
+        command, in_a_file = rerun_sweep_command(sweep.asked)
     # Such a sweep can still be shown.
     except (TypeError, KeyError):  # of another version of joulewise
         return None
     return None if in_a_file else command.replace("joulewise", program, 1)
 
 
-def outlook_json(outlooks: tuple[ChoiceProjection, ...]) -> dict[str, Any]:
+def projection_json(outlooks: tuple[ChoiceProjection, ...]) -> dict[str, Any]:
     """The ``outlook`` of ``choose --json``, by metric."""
     return {
         projection.metric: {
@@ -140,7 +140,7 @@ def outlook_json(outlooks: tuple[ChoiceProjection, ...]) -> dict[str, Any]:
     }
 
 
-def outlook_lines(outlooks: tuple[ChoiceProjection, ...], per: str) -> Iterator[str]:
+def projection_lines(outlooks: tuple[ChoiceProjection, ...], per: str) -> Iterator[str]:
     """A line on a full training, if figures are per training, and one on the year, if known."""
     labels: dict[str, list[str]] = {}
     for projection in outlooks:

@@ -14,17 +14,17 @@ from typing import Any, Final
 from joulewise import formatting
 from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.data import (
-    Caution,
+    ControlKind,
     Energy,
-    Knob,
     PowerScope,
+    QualityWarning,
     RunResult,
-    RunWarning,
     Source,
     Use,
+    WarningCode,
     listed_keys,
 )
-from joulewise.data.contract import told_energy
+from joulewise.data.run_result_json import decode_energy
 from joulewise.formatting import (
     amount,
     between,
@@ -133,7 +133,7 @@ class RunView:
     total: DeviceRow
     notes: tuple[str, ...]
     spans: tuple[SpanRow, ...]
-    warnings: tuple[RunWarning, ...]
+    warnings: tuple[QualityWarning, ...]
     finding: str
     provenance: str
     commands: tuple[tuple[str, str], ...]
@@ -157,7 +157,7 @@ def run_view(
         notes=tuple(_notes(result, rates)),
         spans=tuple(_spans(result.details.get("spans", {}))),
         # What is excluded stands among the notes.
-        warnings=tuple(w for w in result.warnings if w.code is not Caution.EXCLUDED),
+        warnings=tuple(w for w in result.warnings if w.code is not WarningCode.EXCLUDED),
         finding=_finding(result),
         provenance=provenance(result),
         commands=tuple(_commands(result, program)),
@@ -171,7 +171,7 @@ def ending(
 
     ``codes`` are those of its warnings. ``is_bound``: its energy is only a lower bound.
     """
-    if state == "stopped" and exit_code is not None and Caution.RECORDER_ENDED in codes:
+    if state == "stopped" and exit_code is not None and WarningCode.RECORDER_ENDED in codes:
         return f"{_exit(exit_code)}, recorder killed"
     if state != COMPLETE:
         return _STATE_WORDS.get(state, state)
@@ -184,7 +184,7 @@ def mean_power_w(result: RunResult) -> float | None:
     return result.run.total.value / time_s if result.run.total and time_s > 0 else None
 
 
-def warned(warning: RunWarning) -> str:
+def warned(warning: QualityWarning) -> str:
     """A warning in one line, with the device that it is about."""
     return plain(f"{warning.device}: {warning.message}" if warning.device else warning.message)
 
@@ -217,10 +217,14 @@ def _settings(settings: Mapping[str, Mapping[str, float]], result: RunResult) ->
     for key, values in settings.items():
         scope = devices.get(key, {}).get("limit_scope")
         texts = (
-            ("" if knob is Knob.POWER_LIMIT else f"{formatting.KNOBS[knob]} ")
+            ("" if knob is ControlKind.POWER_LIMIT else f"{formatting.KNOBS[knob]} ")
             + formatting.setting(knob, values[knob.value])
-            + (f" ({formatting.LIMITED[scope]})" if knob is Knob.POWER_LIMIT and scope else "")
-            for knob in Knob
+            + (
+                f" ({formatting.LIMITED[scope]})"
+                if knob is ControlKind.POWER_LIMIT and scope
+                else ""
+            )
+            for knob in ControlKind
             if knob.value in values
         )
         alike.setdefault(", ".join(texts), []).append(key)
@@ -338,7 +342,7 @@ def _modules(result: RunResult) -> Iterator[str]:
             inside = [
                 f"{_MODULE_PARTS.get(name, name)} {energy(part)}"
                 for name, it in parts.items()
-                if (part := told_energy(it))
+                if (part := decode_energy(it))
             ]
             of_which = f", of which {', '.join(inside)} ({use.energy.source.value})"
             module = f"module of {plain(key)}: {energy(use.energy)}, including CPU and memory"
@@ -418,7 +422,7 @@ def _finding(result: RunResult) -> str:
 def _unread(result: RunResult) -> str:
     """Why a total is a lower bound: devices that were not read, or only for a part of the run."""
     uses = result.run.devices
-    damaged = {it.device for it in result.warnings if it.code is Caution.DAMAGED}
+    damaged = {it.device for it in result.warnings if it.code is WarningCode.DAMAGED}
     bounds = [key for key in result.counted if key in uses and is_bound(uses[key].energy)]
     damaged_keys = [key for key in bounds if key in damaged]
     partly = [key for key in bounds if key not in damaged]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from joulewise.data import Energy, Quantity, RunResult, Use
-from joulewise.data.contract import energy_json
+from joulewise.data.run_result_json import encode_energy
 from joulewise.formatting import SENSORS, figure, plain, seconds
 from joulewise.report.tables import Column, Table, number_columns, text_columns
 from joulewise.report.views.run import (
@@ -135,7 +135,7 @@ def _device_record(key: str, use: Use, result: RunResult) -> _Record:
 
 
 def _energy_record(energy: Energy | None) -> _Record:
-    fields = energy_json(energy) or {}
+    fields = encode_energy(energy) or {}
     return {
         "energy_j": fields.get("value"),
         **{f"{part}_j": fields.get(part) for part in ("error", "error_sampling", "error_gain")},

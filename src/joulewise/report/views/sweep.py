@@ -21,11 +21,11 @@ from joulewise.metrics.result import (
     as_json,
 )
 from joulewise.report.settings_text import (
-    COUNTED,
+    BOUNDARY_NAMES,
     boundary_words,
     counted,
-    fit_worth,
-    more_or_less,
+    describe_ratios,
+    fit_quality,
     runs_words,
     setting_words,
     simulated_words,
@@ -124,7 +124,7 @@ def _finding(choice: Choice, result: SweepResult) -> str:
             "so the difference between them is noise"
         )
     ratios = ((choice.energy, "energy", ""), (choice.time, "time", ""))
-    differences = more_or_less(ratios, reference) or f"no figures against {reference}"
+    differences = describe_ratios(ratios, reference) or f"no figures against {reference}"
     takes = f"{setting} takes {differences}"
     if choice.verdict is Verdict.UNKNOWN:
         return f"{takes} (too few runs to be sure)"
@@ -146,7 +146,7 @@ def _fits(fits: Sequence[ParabolaFit]) -> Iterator[str]:
     has_several = len({fit.where for fit in fits}) > 1
     for fit in fits:
         if fit.problem:
-            quality = fit_worth(fit)
+            quality = fit_quality(fit)
             label = f"{parse(fit.quantity).label}{quality and f' ({quality})'}"
             where = setting_words(fit.where) if has_several else ""
             problems.setdefault((where, fit.problem), []).append(label)
@@ -155,7 +155,7 @@ def _fits(fits: Sequence[ParabolaFit]) -> Iterator[str]:
             label = parse(fit.quantity).label
             minimum = "" if fit.minimum_w is None else f": minimum at {fit.minimum_w:.0f} W"
             at = f" at {where}" if where else ""
-            yield f"Quadratic fit of {label} to the limit{at} ({fit_worth(fit)}){minimum}"
+            yield f"Quadratic fit of {label} to the limit{at} ({fit_quality(fit)}){minimum}"
     # Problems that are the same in several places share a line.
     alike: dict[tuple[str, str], list[str]] = {}
     for (where, problem), quantities in problems.items():
@@ -171,7 +171,7 @@ def _notes(result: SweepResult) -> Iterator[str]:
         if NODE in result.assumed and node:
             wall = wall.replace(node, "that of the node", 1)
         sources = {NODE: node, WALL: wall}
-        listed = "; ".join(f"{COUNTED[it]}: {sources[it]}" for it in result.assumed)
+        listed = "; ".join(f"{BOUNDARY_NAMES[it]}: {sources[it]}" for it in result.assumed)
         yield f"System boundaries beyond the GPU: {listed}; give yours with --overhead-w and --pue"
 
 

@@ -16,7 +16,7 @@ from joulewise.report.settings_text import runs_planned, setting_words, settings
 from joulewise.report.terminal.layout import indent
 from joulewise.sweep.estimate import SweepEstimate, estimate
 from joulewise.sweep.grid import order
-from joulewise.sweep.lifecycle import Prepared, strategy
+from joulewise.sweep.lifecycle import PreparedSweep, strategy
 
 _SHOWN: Final = 8  # settings of a repetition that are listed (chosen: one or two lines)
 
@@ -33,7 +33,7 @@ class PlanView:
     is_simulated: bool = False
 
 
-def plan_view(prepared: Prepared, store: Path, price_per_kwh: float | None = None) -> PlanView:
+def plan_view(prepared: PreparedSweep, store: Path, price_per_kwh: float | None = None) -> PlanView:
     """The plan of a prepared sweep, with its estimate."""
     asked, space = prepared.asked, prepared.space
     repetitions = 0 if asked.adaptive else asked.repeat

@@ -10,7 +10,7 @@ from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Choice, Interval, PointResult, SweepResult, Verdict
 from joulewise.report.settings_text import (
     AXES,
-    COUNTED,
+    BOUNDARY_NAMES,
     change,
     error_words,
     half_width,
@@ -95,15 +95,19 @@ def boundaries_table(result: SweepResult) -> Table:
         if any(_is_not_reference(result, boundary, name) for boundary in BOUNDARIES)
     ]
     return Table(
-        f"Savings by system boundary ({', '.join(COUNTED[boundary] for boundary in known)})",
+        f"Savings by system boundary ({', '.join(BOUNDARY_NAMES[boundary] for boundary in known)})",
         (
             *text_columns("objective", "best setting"),
             *(
-                Column(f"energy, {COUNTED[boundary]}", spare=at if boundary != evaluated else 0)
+                Column(
+                    f"energy, {BOUNDARY_NAMES[boundary]}", spare=at if boundary != evaluated else 0
+                )
                 for at, boundary in enumerate(known, 1)
             ),
             *(
-                Column(f"best for {COUNTED[boundary]}", right=False, spare=1 + len(known) + at)
+                Column(
+                    f"best for {BOUNDARY_NAMES[boundary]}", right=False, spare=1 + len(known) + at
+                )
                 for at, boundary in enumerate(others)
             ),
         ),

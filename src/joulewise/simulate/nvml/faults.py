@@ -77,7 +77,7 @@ class InjectedFault:
     call: str = ""
 
 
-def parse(text: str) -> tuple[InjectedFault, ...]:
+def parse_faults(text: str) -> tuple[InjectedFault, ...]:
     """The faults in ``text``, separated by semicolons; UsageError quotes what is wrong."""
     if not text.strip():
         raise _error(text, text, "a fault")

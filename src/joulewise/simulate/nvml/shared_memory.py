@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from joulewise.errors import SimulationError, UsageError
-from joulewise.simulate.model import BoardUnit, Knobs
+from joulewise.simulate.model import BoardUnit, ControlSettings
 from joulewise.simulate.nvml import identity
 from joulewise.simulate.nvml.faults import KINDS, LIBRARY_ABSENT, InjectedFault, Latency
 from joulewise.simulate.timeline import PIECE, Timeline
@@ -84,7 +84,7 @@ _RESET_FIELDS: Final = (
 )
 
 
-def library() -> Path:
+def shim_path() -> Path:
     """The path of the library that clients load; SimulationError where it was not built."""
     path = _HERE / "lib" / "libnvidia-ml.so.1"
     if path.exists():
@@ -110,7 +110,7 @@ class AccountedProcess(NamedTuple):
     time_ns: int
 
 
-class Shared:
+class SharedGpuMemory:
     """The simulated GPUs as clients see them. One process writes the pieces, any may read them."""
 
     def __init__(self, path: str, memory: mmap.mmap, *, owner: bool) -> None:
@@ -123,7 +123,7 @@ class Shared:
         self._columns: dict[str, Any] = {name: self._gpus[name] for name in GPU.names or ()}
         self._rings = [_ring(memory, gpu) for gpu in range(count)]
         self._times = [ring.cast("q") for ring in self._rings]
-        self._fence = ctypes.CDLL(str(library())).jw_fence
+        self._fence = ctypes.CDLL(str(shim_path())).jw_fence
 
     @classmethod
     def create(
@@ -137,7 +137,7 @@ class Shared:
         folder: Path = _MEMORY,
         as_root: bool = False,
         accounting: bool = False,
-    ) -> Shared:
+    ) -> SharedGpuMemory:
         """Create the memory for ``units``; :meth:`close` removes it again.
 
         Only root may set a control, or any user where ``as_root``. ``accounting`` is whether
@@ -169,7 +169,7 @@ class Shared:
         return shared
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Shared:
+    def open(cls, path: str | os.PathLike[str]) -> SharedGpuMemory:
         """The memory that another process created."""
         with Path(path).open("r+b") as file:
             return cls(os.fspath(path), mmap.mmap(file.fileno(), 0), owner=False)
@@ -205,7 +205,7 @@ class Shared:
             column["host"][gpu, end % _HOST_RING] = (t_ns, energy_j, power_w)
             column["host_end"][gpu] = end + 1
 
-    def knobs(self, gpu: int) -> Knobs:
+    def controls(self, gpu: int) -> ControlSettings:
         """What clients have set. Application clocks are an upper bound, which a lock overrides."""
         column = self._columns
         memory_mhz, sm_mhz = _pair(column["application_clocks"][gpu]) or (0.0, 0.0)
@@ -216,7 +216,7 @@ class Shared:
             sm_lock_mhz = sm_lock_mhz or (float(column["sm_min_mhz"][gpu]), sm_mhz)
             memory_lock_mhz = memory_lock_mhz or (lowest_mhz, memory_mhz)
         limit_w = int(column["limit_mw"][gpu]) / MW_PER_W
-        return Knobs(limit_w, sm_lock_mhz, memory_lock_mhz)
+        return ControlSettings(limit_w, sm_lock_mhz, memory_lock_mhz)
 
     def persistence(self, gpu: int) -> bool:
         return bool(self._gpus["persistence"][gpu])

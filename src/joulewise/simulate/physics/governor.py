@@ -19,7 +19,7 @@ from array import array
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from joulewise.simulate.model import Board, Knobs, Load
+from joulewise.simulate.model import Board, ControlSettings, Load
 from joulewise.simulate.physics.scalar import clock_for, core_share, standing_w, stretch
 from joulewise.units import NS_PER_S
 
@@ -78,7 +78,7 @@ class OperatingPoint:
 
     board: Board
     load: Load
-    controls: Knobs
+    controls: ControlSettings
     time_factor: float
     power_factor: float
     temperature_c: float
@@ -90,7 +90,7 @@ class OperatingPoint:
     def for_load(
         self,
         load: Load,
-        controls: Knobs,
+        controls: ControlSettings,
         time_factor: float,
         power_factor: float,
         temperature_c: float,
@@ -105,7 +105,9 @@ class OperatingPoint:
         self.recent[:] = [point, *self.recent[: _CACHED_POINTS - 1]]
         return point
 
-    def matches(self, load: Load, controls: Knobs, time_factor: float, power_factor: float) -> bool:
+    def matches(
+        self, load: Load, controls: ControlSettings, time_factor: float, power_factor: float
+    ) -> bool:
         return (
             (self.load is load or self.load == load)
             and (self.controls is controls or self.controls == controls)
@@ -272,7 +274,7 @@ def _average_over_time(columns: _Columns) -> _Columns:
     return (total,), power_w, busy, memory_busy
 
 
-def memory_clock(board: Board, controls: Knobs, *, up: bool) -> float:
+def memory_clock(board: Board, controls: ControlSettings, *, up: bool) -> float:
     """The memory's clock (MHz): the highest that its lock allows, or the lowest at rest."""
     low, high = controls.memory_lock_mhz or (0.0, math.inf)
     allowed = [mhz for mhz in board.clocks.memory_mhz if low <= mhz <= high]

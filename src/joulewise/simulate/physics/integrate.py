@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulewise.simulate.model import Board, BoardUnit, Knobs, Load
+from joulewise.simulate.model import Board, BoardUnit, ControlSettings, Load
 from joulewise.simulate.physics.board_state import BETWEEN_STEPS, NEVER_NS, State, rest, settled_c
 from joulewise.simulate.physics.governor import DITHER_ONE, IDLE, OperatingPoint, memory_clock
 from joulewise.simulate.physics.scalar import standing_w
@@ -111,7 +111,7 @@ class BoardIntegrator:
         self._phase = BETWEEN_STEPS
         self._contexts = contexts
 
-    def idle(self, controls: Knobs, until_ns: int) -> None:
+    def idle(self, controls: ControlSettings, until_ns: int) -> None:
         """Idle up to ``until_ns``: for a while with clocks up, then with the lowest."""
         thermal = self._board.thermal
         while self._t_ns < until_ns:
@@ -138,7 +138,7 @@ class BoardIntegrator:
                 self._end_piece()
 
     def start_load(
-        self, load: Load, controls: Knobs, time_factor: float, power_factor: float
+        self, load: Load, controls: ControlSettings, time_factor: float, power_factor: float
     ) -> OperatingPoint:
         """Go on with a load, or begin it; its operating point at these controls."""
         before, was_idle = self._point, self._contexts is not None
@@ -315,7 +315,7 @@ def play(
     unit: BoardUnit,
     state: State,
     load: Load | None,
-    controls: Knobs,
+    controls: ControlSettings,
     *,
     until_ns: int | None = None,
     steps: int | None = None,
@@ -343,7 +343,7 @@ def play(
 def equilibrium_c(
     unit: BoardUnit,
     load: Load,
-    controls: Knobs,
+    controls: ControlSettings,
     *,
     time_factor: float = 1.0,
     power_factor: float = 1.0,

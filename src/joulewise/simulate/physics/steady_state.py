@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.simulate.model import Board, ClockRange, Knobs, Load, Phase, Workload
+from joulewise.simulate.model import Board, ClockRange, ControlSettings, Load, Phase, Workload
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -72,7 +72,7 @@ def phase_time(board: Board, phase: Phase, f_mhz: ArrayLike) -> NDArray[np.float
 
 
 def equilibrium_clock(
-    board: Board, load: Load, controls: Knobs | ArrayLike, temperature_c: ArrayLike
+    board: Board, load: Load, controls: ControlSettings | ArrayLike, temperature_c: ArrayLike
 ) -> NDArray[np.float64]:
     """The highest clock (MHz) that the lock allows and at which every phase keeps to the cap.
 
@@ -81,7 +81,7 @@ def equilibrium_clock(
     """
     clocks = board.clocks
     lock, cap_w = None, controls
-    if isinstance(controls, Knobs):
+    if isinstance(controls, ControlSettings):
         lock, cap_w = controls.sm_lock_mhz, controls.limit_w
     headroom_w = np.asarray(cap_w) - standing_w(board, temperature_c)
     share = np.asarray(1.0)
@@ -114,7 +114,7 @@ def steady(
     return *step_at(board, load, clock, temperature_c), clock
 
 
-def steady_c(board: Board, load: Load, cap_w: Knobs | ArrayLike) -> NDArray[np.float64]:
+def steady_c(board: Board, load: Load, cap_w: ControlSettings | ArrayLike) -> NDArray[np.float64]:
     """The temperature that the board settles at under this load, by fixed-point iteration."""
     thermal = board.thermal
     temperature_c = np.asarray(thermal.reference_c)
@@ -125,8 +125,8 @@ def steady_c(board: Board, load: Load, cap_w: Knobs | ArrayLike) -> NDArray[np.f
     return temperature_c
 
 
-def run(
-    board: Board, workload: Workload, cap_w: Knobs | ArrayLike
+def steady_run(
+    board: Board, workload: Workload, cap_w: ControlSettings | ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Time and energy of a whole training on a warm board, without noise or settling."""
     steps = np.ceil(np.asarray(workload.samples) / workload.batch_size)

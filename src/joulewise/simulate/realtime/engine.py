@@ -30,7 +30,7 @@ from joulewise.process.child import Child
 from joulewise.process.linux import Timer
 from joulewise.simulate.model import BoardUnit, Workload
 from joulewise.simulate.nvml import identity
-from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory
 from joulewise.simulate.physics.integrate import run_factors
 from joulewise.simulate.realtime.gpu import NEVER_DUE_NS, HostChip, Job, MachineLoad, RealtimeGpu
 from joulewise.simulate.realtime.gpu import PERIOD_NS as HOST_PERIOD_NS
@@ -180,7 +180,7 @@ class Engine:
         self,
         units: Sequence[BoardUnit],
         busy: Sequence[Workload | None],
-        shared: Shared,
+        shared: SharedGpuMemory,
         truth: Truth | None,
         *,
         start_ns: int,
@@ -189,7 +189,7 @@ class Engine:
         self._shared = shared
         self._truth = truth
         self._gpus = [
-            RealtimeGpu(unit, shared.knobs(gpu), start_ns, partial(shared.publish, gpu))
+            RealtimeGpu(unit, shared.controls(gpu), start_ns, partial(shared.publish, gpu))
             for gpu, unit in enumerate(units)
         ]
         for gpu in range(len(units)):
@@ -280,7 +280,7 @@ class Engine:
                 host.forget(self._flush_ns)
         for index, gpu in enumerate(self._gpus):
             # Again, since a client may die after it has set a control and before it says so.
-            gpu.set_controls(self._shared.knobs(index), self._flush_ns)
+            gpu.set_controls(self._shared.controls(index), self._flush_ns)
             self._accounting.apply_requests(index, self._flush_ns)
             self._accounting.refresh(index, self._flush_ns)
         self._flush_ns += _FLUSH_PERIOD_NS
@@ -304,7 +304,7 @@ class Engine:
 
     def _on_changed(self, peer: Peer, gpu: str) -> None:
         index = self._index(gpu)
-        self._gpus[index].set_controls(self._shared.knobs(index), self._now_ns)
+        self._gpus[index].set_controls(self._shared.controls(index), self._now_ns)
         self._accounting.apply_requests(index, self._now_ns)
         peer.answer("ok")
 
@@ -340,7 +340,7 @@ class Engine:
         for index, gpu in enumerate(self._gpus):
             if not (self._nvml_clients or gpu.contexts or self._shared.persistence(index)):
                 self._shared.reset(index, self._counted_j(index))
-                gpu.set_controls(self._shared.knobs(index), self._now_ns)
+                gpu.set_controls(self._shared.controls(index), self._now_ns)
                 self._accounting.apply_requests(index, self._now_ns)
 
     def _counted_j(self, gpu: int) -> float:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from joulewise.simulate.model import BoardUnit, Knobs, Load, Module
+from joulewise.simulate.model import BoardUnit, ControlSettings, Load, Module
 from joulewise.simulate.physics.integrate import BETWEEN_STEPS, State, play, rest
 from joulewise.simulate.timeline import Timeline, concat, join
 from joulewise.simulate.workloads import StepSequence
@@ -94,7 +94,11 @@ class RealtimeGpu:
     """
 
     def __init__(
-        self, unit: BoardUnit, controls: Knobs, start_ns: int, publish: Callable[[Timeline], None]
+        self,
+        unit: BoardUnit,
+        controls: ControlSettings,
+        start_ns: int,
+        publish: Callable[[Timeline], None],
     ) -> None:
         self.unit = unit
         self.contexts = 0
@@ -146,7 +150,7 @@ class RealtimeGpu:
             running = self._waiting[0] if self._waiting else None
         self._continue_from(state, running)
 
-    def set_controls(self, controls: Knobs, now_ns: int) -> None:
+    def set_controls(self, controls: ControlSettings, now_ns: int) -> None:
         """Run at other control settings from now on."""
         if controls != self._controls:
             state = self._cut(now_ns)

@@ -25,8 +25,14 @@ from joulewise.process.child import Child, find_program
 from joulewise.process.signals import take_signals
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 from joulewise.simulate.model import BoardUnit, Workload
-from joulewise.simulate.nvml.faults import LIBRARY_ABSENT, NO_LATENCY, InjectedFault, Latency, parse
-from joulewise.simulate.nvml.shared_memory import CONSTANTS, Shared, library
+from joulewise.simulate.nvml.faults import (
+    LIBRARY_ABSENT,
+    NO_LATENCY,
+    InjectedFault,
+    Latency,
+    parse_faults,
+)
+from joulewise.simulate.nvml.shared_memory import CONSTANTS, SharedGpuMemory, shim_path
 from joulewise.simulate.realtime.engine import Engine
 from joulewise.simulate.realtime.truth import Truth
 from joulewise.simulate.workloads import load_workload
@@ -182,7 +188,7 @@ class SimulationPlan:
     environ: Mapping[str, str]
 
 
-def prepare(
+def prepare_simulation(
     *,
     gpus: str,
     workload: str | None,
@@ -209,7 +215,7 @@ def prepare(
     boards = [load_board(key) for key in parse_fleet(gpus, BOARDS)]
     if persistence is not None:
         boards = [replace(board, persistence=persistence) for board in boards]
-    parsed = tuple(fault for text in faults for fault in parse(text))
+    parsed = tuple(fault for text in faults for fault in parse_faults(text))
     for fault in parsed:
         if fault.gpu is not None and fault.gpu >= len(boards):
             raise UsageError(
@@ -237,13 +243,13 @@ def prepare(
         as_root=as_root,
         accounting=accounting,
         truth=truth,
-        library_folder=ABSENT if absent else library().parent,
+        library_folder=ABSENT if absent else shim_path().parent,
         command=command,
         environ=environ,
     )
 
 
-def run(plan: SimulationPlan) -> int:
+def run_simulation(plan: SimulationPlan) -> int:
     """Run the command to its end; its exit status."""
     with ExitStack() as stack:
         truth = stack.enter_context(closing(Truth(plan.truth))) if plan.truth else None
@@ -253,7 +259,7 @@ def run(plan: SimulationPlan) -> int:
         state = janitor.folder / "state"
         state.mkdir()
         start_ns = time.monotonic_ns()
-        shared = Shared.create(
+        shared = SharedGpuMemory.create(
             plan.units,
             latency=plan.latency,
             faults=plan.faults,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulewise.errors import UsageError
-from joulewise.simulate.nvml.shared_memory import CONSTANTS, AccountedProcess, Shared
+from joulewise.simulate.nvml.shared_memory import CONSTANTS, AccountedProcess, SharedGpuMemory
 from joulewise.simulate.realtime.gpu import HostChip, RealtimeGpu
 from joulewise.simulate.timeline import Timeline
 from joulewise.units import NS_PER_MS, NS_PER_S
@@ -176,7 +176,7 @@ class _ProcessRecord:
 class Accounting:
     """The accounting records of all GPUs, written to the memory where clients read them."""
 
-    def __init__(self, shared: Shared, gpus: Sequence[RealtimeGpu]) -> None:
+    def __init__(self, shared: SharedGpuMemory, gpus: Sequence[RealtimeGpu]) -> None:
         self._shared = shared
         self._gpus = gpus
         self._records: list[list[_ProcessRecord]] = [[] for _ in gpus]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.data import Source
-from joulewise.data.contract import RESULT_FORMAT, TOTAL, told_energy
+from joulewise.data.run_result_json import RESULT_FORMAT, TOTAL, decode_energy
 from joulewise.errors import JoulewiseError
 from joulewise.store.files import read_regular
 from joulewise.store.index.conditions import SqlCondition, list_value, text_value
@@ -28,7 +28,7 @@ from joulewise.store.runs import (
     order_of,
     sign_of,
     state_of,
-    unlistable,
+    unlistable_store_error,
 )
 from joulewise.units import NS_PER_S
 
@@ -126,7 +126,7 @@ def _find_runs(store: Path, condition: SqlCondition) -> list[RunEntry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise unlistable(store, error) from None
+        raise unlistable_store_error(store, error) from None
 
 
 def microseconds(moment: datetime) -> int:
@@ -200,7 +200,7 @@ def _with_live(entry: RunEntry) -> RunEntry:
     try:
         live = json.loads(read_regular(entry.path / LIVE))
         energy, time_s = live["energy_j"][TOTAL], float(live["time_s"])
-        told_energy(energy)
+        decode_energy(energy)
         counted = set(live.get("counted", ()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return entry

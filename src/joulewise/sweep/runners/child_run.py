@@ -17,10 +17,10 @@ from typing import Final
 from uuid import uuid4
 
 from joulewise.data import RunResult
-from joulewise.data.contract import from_json
-from joulewise.data.sweeps import Setting, knob_option
+from joulewise.data.run_result_json import from_json
+from joulewise.data.sweeps import Setting, control_option
 from joulewise.errors import JoulewiseError
-from joulewise.session.terminate import COMMAND_ID, RUN_ID, Ending
+from joulewise.session.termination import COMMAND_ID, RUN_ID, CommandTermination
 from joulewise.store.runs import new_id
 
 # How long a command that was asked to end may take, its controls restored and its result written.
@@ -42,13 +42,13 @@ _MAIN: Final = (
 )
 
 
-def knob_options(setting: Setting, gpus: Sequence[int], *, force: bool) -> list[str]:
+def control_options(setting: Setting, gpus: Sequence[int], *, force: bool) -> list[str]:
     """Write the controls of a setting as options of ``joulewise run``.
 
     Controls that the setting leaves alone (None) are left out.
     """
-    controls = {name: value for name, value in setting.knobs.items() if value is not None}
-    options = [f"{knob_option(name)}={value:g}" for name, value in controls.items()]
+    controls = {name: value for name, value in setting.controls.items() if value is not None}
+    options = [f"{control_option(name)}={value:g}" for name, value in controls.items()]
     if gpus and controls:
         options.append(f"--gpu={','.join(map(str, gpus))}")
     return [*options, *(["--force"] if force and controls else [])]
@@ -124,7 +124,7 @@ class MeasuredRun:
             if self.wait(grace_s) is None:
                 self._process.kill()
                 self._process.wait()
-            Ending(self._token).end(grace_s)
+            CommandTermination(self._token).end(grace_s)
 
     def result(self) -> RunResult:
         """Return the result of the ended run.

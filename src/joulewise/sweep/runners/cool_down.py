@@ -69,9 +69,9 @@ class Thermometer:
     def warmest_c(self, numbers: Sequence[int] = ()) -> float | None:
         """The highest temperature of these GPUs, or of all; None where none can be read."""
         if self._gpus is None:
-            from joulewise.control.deadline_device import every_device
+            from joulewise.control.deadline_device import open_all_devices
 
-            devices = every_device(self._environ).values()
+            devices = open_all_devices(self._environ).values()
             self._gpus = [device for device in devices if device.info.kind is Kind.GPU]
         keys = {f"gpu{number}" for number in numbers}
         readings = (

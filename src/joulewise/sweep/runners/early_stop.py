@@ -27,7 +27,7 @@ from joulewise.store.files import read_regular
 from joulewise.store.layout import LIVE, MARKS
 from joulewise.store.manifest import read_manifest
 from joulewise.store.spans import SpanFollower, SpanTable, read_spans
-from joulewise.store.trace import open_lane
+from joulewise.store.trace import open_device_stream
 from joulewise.sweep.runners.runner import IsHopeless
 from joulewise.sweep.trial import energies, part_of
 from joulewise.units import NS_PER_S
@@ -76,7 +76,7 @@ def measure_window(
     sightings = merge_parts(manifest, read_sightings(run))
     marks_ns = load_marks(result.run.span, spans)
     windows_ns, wanted = np.array([window_ns], np.int64), np.array([0])
-    streams = partial(open_lane, run)
+    streams = partial(open_device_stream, run)
     uses = {}
     for device in manifest.devices:
         if device.info.key in keys:

@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from joulewise.analyse.stored_result import result_of
+from joulewise.analyse.stored_result import load_or_compute_result
 from joulewise.data import RunResult
 from joulewise.data.sweeps import Planned, Trial, TrialState
 from joulewise.errors import JoulewiseError
 from joulewise.store.files import read_regular, replace_file
-from joulewise.sweep.runners.child_run import GRACE_S, MeasuredRun, knob_options
+from joulewise.sweep.runners.child_run import GRACE_S, MeasuredRun, control_options
 from joulewise.sweep.runners.cool_down import Thermometer, parse_cool_down
 from joulewise.sweep.runners.early_stop import EndReason, RunMonitor, summarise_probe
 from joulewise.sweep.runners.runner import GpuSlot, IsHopeless
@@ -72,7 +72,7 @@ class LocalRunner:
         ended_ns = self._read_ended_ns(planned)
         for run in self._finished_runs.get(trial_tag, ()):
             with suppress(JoulewiseError):
-                trial = self._make_trial(planned, result_of(run))
+                trial = self._make_trial(planned, load_or_compute_result(run))
                 is_complete = trial.start_wall_ns > ended_ns and _is_complete(trial)
                 if trial.state is TrialState.DONE and is_complete:
                     return trial
@@ -140,7 +140,7 @@ class LocalRunner:
             [
                 f"--tag={sweep_tag}",
                 f"--tag={trial_tag}",
-                *knob_options(planned.setting, slot.gpus, force=spec.force),
+                *control_options(planned.setting, slot.gpus, force=spec.force),
                 *([f"--rate={spec.rate_hz:g}"] if spec.rate_hz else []),
                 *([] if spec.hooks else ["--no-hooks"]),
             ],

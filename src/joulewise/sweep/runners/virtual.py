@@ -22,16 +22,16 @@ from joulewise.data.sweeps import (
     Trial,
     TrialState,
 )
-from joulewise.devices.nvidia.sensor_tables import timing
-from joulewise.record.channels import LEAST_BESIDE_BUFFER_HZ
+from joulewise.devices.nvidia.sensor_tables import sensor_timing
+from joulewise.record.channels import MIN_COUNTER_RATE_HZ
 from joulewise.simulate.boards import load_board, make_unit, restart_unit
-from joulewise.simulate.model import Board, Knobs, Workload
+from joulewise.simulate.model import Board, ControlSettings, Workload
 from joulewise.simulate.physics.board_state import settled_c
 from joulewise.simulate.physics.integrate import equilibrium_c
 from joulewise.simulate.virtual import Start, simulate
 from joulewise.store.manifest import RecordedDevice
-from joulewise.store.runs import new_directory, not_made
-from joulewise.sweep.runners.child_run import knob_options
+from joulewise.store.runs import creation_error, new_directory
+from joulewise.sweep.runners.child_run import control_options
 from joulewise.sweep.runners.cool_down import parse_cool_down
 from joulewise.sweep.runners.early_stop import EndReason, summarise_probe
 from joulewise.sweep.runners.runner import IsHopeless
@@ -71,22 +71,22 @@ class VirtualRunner:
     def run(self, planned: Planned, is_hopeless: IsHopeless | None = None) -> Trial:
         setting = planned.setting
         seed = _seed(self._spec.seed, setting, planned.block)
-        knobs = _knobs(setting, self._board)
+        controls = _knobs(setting, self._board)
         workload = self._workload(_words(setting))
         played = simulate(
             workload,
             restart_unit(self._unit, seed),
-            knobs,
+            controls,
             seed=seed,
             run_noise=self._simulated.run_noise,
-            start=self._start(workload, knobs),
+            start=self._start(workload, controls),
         )
         end_ns, reason = find_end(played, planned, self._spec.timeout_s, is_hopeless)
         record = VirtualRecord(
             played,
-            replace(self._device, settings=_settings(knobs)),
+            replace(self._device, settings=_settings(controls)),
             # Hundreds of runs of many hours are simulated: the rate that eight GPUs would have.
-            self._spec.rate_hz or LEAST_BESIDE_BUFFER_HZ,
+            self._spec.rate_hz or MIN_COUNTER_RATE_HZ,
             seed,
             end_ns,
             _TERMINATED if reason else 0,
@@ -113,7 +113,7 @@ class VirtualRunner:
         except OSError as error:
             if run:
                 shutil.rmtree(run, ignore_errors=True)
-            raise not_made("run", self._store, error) from None
+            raise creation_error("run", self._store, error) from None
 
     @cached_property
     def _finished_runs(self) -> dict[str, list[Path]]:
@@ -122,7 +122,7 @@ class VirtualRunner:
     def _load(self, words: tuple[tuple[str, str], ...]) -> Workload:
         return load(self._simulated, dict(words), self._board, self._store)
 
-    def _start(self, workload: Workload, knobs: Knobs) -> Start | float:
+    def _start(self, workload: Workload, controls: ControlSettings) -> Start | float:
         """How warm the board is at the start, or the seconds it has idled since the last run.
 
         The temperature falls exponentially to the idle one (Newton's law of cooling).
@@ -130,7 +130,7 @@ class VirtualRunner:
         cool_down, board = parse_cool_down(self._spec.cool_down), self._board
         if cool_down.below_c is None:
             return cool_down.wait_s or "warm"
-        warm_c = equilibrium_c(self._unit, workload.step, knobs)
+        warm_c = equilibrium_c(self._unit, workload.step, controls)
         idle_c = settled_c(board.thermal, board.idle.context_w)
         if warm_c <= cool_down.below_c:
             return "warm"
@@ -143,13 +143,13 @@ class VirtualRunner:
         setting, simulated = planned.setting, self._simulated
         like = ("--like", simulated.like) if simulated.like else ("--workload", workload.name)
         own = (word for name, value in _words(setting) for word in ("--set", f"{name}={value}"))
-        knobs = knob_options(setting, (), force=False)
+        controls = control_options(setting, (), force=False)
         return {
             **self._host,
-            "arguments": ("joulewise", "sweep", "--sim", simulated.gpu, *like, *knobs, *own),
+            "arguments": ("joulewise", "sweep", "--sim", simulated.gpu, *like, *controls, *own),
             "tags": tags(self._sweep_id, planned),
             "options": {
-                "settings": {_KEY: {k: v for k, v in setting.knobs.items() if v is not None}},
+                "settings": {_KEY: {k: v for k, v in setting.controls.items() if v is not None}},
                 "simulated": {
                     "gpu": simulated.gpu,
                     "workload": workload.name,
@@ -186,20 +186,20 @@ def _seed(sweep: int, setting: Setting, block: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
-def _knobs(setting: Setting, board: Board) -> Knobs:
-    controls = setting.knobs
+def _knobs(setting: Setting, board: Board) -> ControlSettings:
+    controls = setting.controls
     limit_w = controls.get(POWER_LIMIT) or board.limits.default_w
-    return Knobs(limit_w, _lock(controls.get(SM_CLOCK)), _lock(controls.get(MEM_CLOCK)))
+    return ControlSettings(limit_w, _lock(controls.get(SM_CLOCK)), _lock(controls.get(MEM_CLOCK)))
 
 
 def _lock(clock_mhz: float | None) -> tuple[float, float] | None:
     return None if clock_mhz is None else (clock_mhz, clock_mhz)
 
 
-def _settings(knobs: Knobs) -> dict[str, float]:
-    locks = {SM_CLOCK: knobs.sm_lock_mhz, MEM_CLOCK: knobs.memory_lock_mhz}
+def _settings(controls: ControlSettings) -> dict[str, float]:
+    locks = {SM_CLOCK: controls.sm_lock_mhz, MEM_CLOCK: controls.memory_lock_mhz}
     locked = {name: lock[1] for name, lock in locks.items() if lock}
-    return {POWER_LIMIT: knobs.limit_w, **locked}
+    return {POWER_LIMIT: controls.limit_w, **locked}
 
 
 def _words(setting: Setting) -> tuple[tuple[str, str], ...]:
@@ -208,7 +208,7 @@ def _words(setting: Setting) -> tuple[tuple[str, str], ...]:
 
 def _device(board: Board, seed: int) -> RecordedDevice:
     """Describe the board as a recorder would: its sensor by the tables, which are not exact."""
-    profile = timing(board.architecture, board.compute_capability, Quantity.POWER)
+    profile = sensor_timing(board.architecture, board.compute_capability, Quantity.POWER)
     sources = {Quantity.POWER.value: Source.SIMULATED}
     if board.sensor.counter_period_s:
         sources[Quantity.ENERGY.value] = Source.SIMULATED

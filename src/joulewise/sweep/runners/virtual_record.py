@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.chunks import ArrayStream
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import write_result
 from joulewise.data import RunResult
@@ -23,12 +23,12 @@ from joulewise.data.sweeps import Planned
 from joulewise.hooks import marks as written
 from joulewise.process.linux import boot_id
 from joulewise.simulate import sensor
-from joulewise.simulate.sensor import ALL, FAST, poll
+from joulewise.simulate.sensor import ALL_QUANTITIES, POWER_AND_ENERGY, poll
 from joulewise.simulate.timeline import Timeline, join
 from joulewise.simulate.virtual import VirtualRun
 from joulewise.store.arrow_stream import schema, typecode, write_stream
 from joulewise.store.checksums import write_final_checksums
-from joulewise.store.layout import MARKS, PACKED, PROCESSES, STREAM, TRACE, StreamKind, lane_path
+from joulewise.store.layout import MARKS, PACKED, PROCESSES, STREAM, TRACE, StreamKind, stream_path
 from joulewise.store.manifest import (
     CommandRecord,
     Manifest,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 HOST: Final = "simulated"
 _LATE_NS: Final = 150_000  # by which a sleeping thread wakes up late, on average
 _SLOW_HZ: Final = 1.0
-_SLOW: Final = tuple(quantity for quantity in ALL if quantity not in FAST)
+_SLOW: Final = tuple(quantity for quantity in ALL_QUANTITIES if quantity not in POWER_AND_ENERGY)
 _SPANS: Final = ("training", "epoch", "validation", "step")
 _PACKED_ROWS: Final = 4_096  # packing fewer as Parquet takes longer than the space is worth
 _STEPS: Final = 64  # the number of steps of a run that are analysed one by one
@@ -142,10 +142,12 @@ class VirtualRecord:
         played, timeline = self.played, self.timeline
         slow = poll(played.unit, timeline, self._due_ns(_SLOW_HZ), _SLOW)
         same = np.ones(len(slow["t_ns"]))
-        slow["enforced_limit_w"] = same * played.knobs.limit_w
+        slow["enforced_limit_w"] = same * played.controls.limit_w
         slow["memory_used_b"] = same * played.workload.step.memory_b
         streams = {
-            StreamKind.FAST: poll(played.unit, timeline, self._due_ns(self.rate_hz), FAST),
+            StreamKind.FAST: poll(
+                played.unit, timeline, self._due_ns(self.rate_hz), POWER_AND_ENERGY
+            ),
             StreamKind.BUFFER: self._samples(),
             StreamKind.SLOW: slow,
         }
@@ -212,7 +214,7 @@ def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
     (run / MARKS).mkdir()
     for kind, columns in record.streams.items():
         table = pa.Table.from_pydict(columns, schema=schema(tuple(columns)))
-        where = partial(lane_path, run, record.device.info.key, kind)
+        where = partial(stream_path, run, record.device.info.key, kind)
         if table.num_rows > _PACKED_ROWS:
             write_packed(where(PACKED), [table])
         else:
@@ -222,7 +224,7 @@ def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
     write_final_checksums(run, durable=False)
     manifest = _manifest(run, record, **about)
     write_manifest(run, manifest, durable=False)
-    streams = {kind: ArrayLane(columns) for kind, columns in record.streams.items()}
+    streams = {kind: ArrayStream(columns) for kind, columns in record.streams.items()}
     result = analyse(
         run,
         manifest,

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.curves.average import Average, Curve, averaged, grid
+from joulewise.analyse.curves.average import Average, Curve, average_curves, grid
 from joulewise.analyse.curves.run import PIXELS, DeviceCurves, RunCurves
 from joulewise.formatting import one_line, seconds
 from joulewise.report.charts import encoding
@@ -45,7 +45,7 @@ def average_power(runs: Sequence[RunCurves]) -> Average | None:
     if not curves:
         return None
     longest_s = max(float(curve.t_s[-1]) for curve in curves)
-    return averaged(curves, grid(longest_s, _effective_hz(runs), PIXELS))
+    return average_curves(curves, grid(longest_s, _effective_hz(runs), PIXELS))
 
 
 def power_records(average: Average) -> list[Record]:
@@ -86,7 +86,7 @@ def _chart_energy(runs: Sequence[RunCurves]) -> Iterator[Chart]:
         return
     times_s = [float(growth.t_s[-1]) for growth in growths]
     grid_s = np.linspace(0.0, max(times_s), max(len(growth.t_s) for growth in growths))
-    average = averaged([Curve(growth.t_s, growth.energy_j) for growth in growths], grid_s)
+    average = average_curves([Curve(growth.t_s, growth.energy_j) for growth in growths], grid_s)
     energies_j = [float(growth.energy_j[-1]) for growth in growths]
     records = with_fields(to_records(average_columns(average, "energy_j")), "energy_j")
     yield Chart(

@@ -19,7 +19,7 @@ from joulewise.report.charts.records import Record, record_table, to_records, wi
 from joulewise.report.charts.vega import alt
 
 if TYPE_CHECKING:
-    from joulewise.analyse.curves.series import Growth
+    from joulewise.analyse.curves.series import CumulativeEnergy
 
 _GROWTH_ROWS: Final = 10  # of the table to read; the other table has every moment that is drawn
 _MIN_MOMENTS: Final = 3  # fewer are no curve
@@ -67,7 +67,7 @@ def draw_growth(energy: DisplayUnit, time: DisplayUnit) -> alt.TopLevelMixin:
     )
 
 
-def _growth_records(growth: Growth) -> list[Record]:
+def _growth_records(growth: CumulativeEnergy) -> list[Record]:
     return to_records(
         {
             "t_s": growth.t_s,

@@ -13,7 +13,7 @@ import numpy as np
 
 from joulewise.analyse.curves.downsample import Envelope
 from joulewise.analyse.curves.run import RunCurves
-from joulewise.analyse.curves.series import SensorCourses
+from joulewise.analyse.curves.series import SensorCurves
 from joulewise.data import Quantity
 from joulewise.formatting import SENSORS
 from joulewise.report.charts import encoding
@@ -71,7 +71,7 @@ _CPU: Final = (_SensorPanel(Quantity.LOAD, "CPU load", DisplayUnit("%"), high=10
 # Heights in pixels of a panel, and of a row of throttle reasons.
 _PANEL_HEIGHT_PX, _REASON_HEIGHT_PX = 100, 18
 
-Sensors = Mapping[str, SensorCourses]
+Sensors = Mapping[str, SensorCurves]
 """Curves of the sensors, by device."""
 
 
@@ -243,7 +243,7 @@ def _axis(panel: _SensorPanel, records: Sequence[Record]) -> _Axis:
 
 
 def _series(
-    curves: RunCurves, key: str, sensors: SensorCourses, panels: Sequence[_SensorPanel]
+    curves: RunCurves, key: str, sensors: SensorCurves, panels: Sequence[_SensorPanel]
 ) -> Iterator[Record]:
     for panel in panels:
         envelope = sensors.columns.get(panel.quantity)
@@ -258,7 +258,7 @@ def _series(
             yield from with_fields(records, "mean")
 
 
-def _work_summary(key: str, sensors: SensorCourses) -> Record:
+def _work_summary(key: str, sensors: SensorCurves) -> Record:
     reasons = [f"{name} {100 * share:.0f} %" for name, share in sensors.held.items()]
     return {
         "device": key,
@@ -270,7 +270,7 @@ def _work_summary(key: str, sensors: SensorCourses) -> Record:
     }
 
 
-def _memory_summary(key: str, sensors: SensorCourses) -> Record:
+def _memory_summary(key: str, sensors: SensorCurves) -> Record:
     return {
         "device": key,
         "memory_used_gib": _mean(sensors, Quantity.MEMORY_USED, B_PER_GIB),
@@ -282,7 +282,7 @@ def _memory_summary(key: str, sensors: SensorCourses) -> Record:
     }
 
 
-def _cpu_summary(key: str, sensors: SensorCourses) -> Record:
+def _cpu_summary(key: str, sensors: SensorCurves) -> Record:
     return {
         "device": key,
         "load_pct": _mean(sensors, Quantity.LOAD),
@@ -290,7 +290,7 @@ def _cpu_summary(key: str, sensors: SensorCourses) -> Record:
     }
 
 
-def _mean(sensors: SensorCourses, quantity: Quantity, per_unit: float = 1.0) -> float | None:
+def _mean(sensors: SensorCurves, quantity: Quantity, per_unit: float = 1.0) -> float | None:
     """Mean of all readings, or None where there is none."""
     envelope: Envelope | None = sensors.columns.get(quantity)
     if envelope is None:
@@ -298,12 +298,12 @@ def _mean(sensors: SensorCourses, quantity: Quantity, per_unit: float = 1.0) -> 
     return float(np.nansum(envelope.mean * envelope.count) / envelope.count.sum()) / per_unit
 
 
-def _highest(sensors: SensorCourses, quantity: Quantity, per_unit: float = 1.0) -> float | None:
+def _highest(sensors: SensorCurves, quantity: Quantity, per_unit: float = 1.0) -> float | None:
     envelope: Envelope | None = sensors.columns.get(quantity)
     return None if envelope is None else finite(float(np.nanmax(envelope.high)) / per_unit)
 
 
-def _reasons(curves: RunCurves, sensors: SensorCourses) -> Iterator[Record]:
+def _reasons(curves: RunCurves, sensors: SensorCurves) -> Iterator[Record]:
     """Intervals in which each reason reduced the clocks; neighbours with one share are merged."""
     for name, envelope in sensors.reasons.items():
         edges_s = (envelope.edges_ns - curves.stretch.start_ns) / NS_PER_S

@@ -13,7 +13,7 @@ from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.sweep.source import SweptData, change_text
 from joulewise.report.charts.vega import alt
-from joulewise.report.settings_text import COUNTED, change, setting_words
+from joulewise.report.settings_text import BOUNDARY_NAMES, change, setting_words
 from joulewise.report.tables import Column, Table
 from joulewise.report.views.sweep_tables import bounds, has_bounds
 
@@ -28,7 +28,7 @@ def chart_boundaries(data: SweptData) -> Iterator[Chart]:
     names = _boundary_names(choices) if choices else {}
     if len(names) < 2:
         return
-    assumed = [COUNTED[boundary] for boundary in names if boundary in data.result.assumed]
+    assumed = [BOUNDARY_NAMES[boundary] for boundary in names if boundary in data.result.assumed]
     table = _table(choices, names)
     yield Chart(
         key="boundaries",
@@ -65,9 +65,9 @@ def _boundary_names(choices: Sequence[Choice]) -> dict[str, str]:
         before = [_ratios(choice).get(last) for choice in choices]
         pairs = zip(ratios, before, strict=True)
         if all(a and b and abs(a.mean - b.mean) < _SAME_RATIO for a, b in pairs):
-            names[last] += f" and {COUNTED[boundary]}"
+            names[last] += f" and {BOUNDARY_NAMES[boundary]}"
         elif any(ratios):
-            names[boundary] = COUNTED[boundary]
+            names[boundary] = BOUNDARY_NAMES[boundary]
     return names
 
 

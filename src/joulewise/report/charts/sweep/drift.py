@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from joulewise.formatting import capitalised, seconds
-from joulewise.metrics.result import SweepCaution
+from joulewise.metrics.result import SweepWarningCode
 from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.encoding import DisplayUnit
@@ -32,7 +32,7 @@ def chart_drift(data: SweptData) -> Iterator[Chart]:
     table = _table(data)
     if table is None:
         return
-    warning = next((it for it in data.result.cautions if it.code is SweepCaution.DRIFT), None)
+    warning = next((it for it in data.result.cautions if it.code is SweepWarningCode.DRIFT), None)
     reference = f"The reference ({data.reference_text})"
     latest_s = max(float(record["start_s"] or 0) for record in table.records)
     yield Chart(

@@ -10,7 +10,7 @@ from statistics import quantiles
 from typing import Any
 
 from joulewise.analyse.curves.series import Stage, gpu_stages
-from joulewise.analyse.stored_result import result_of
+from joulewise.analyse.stored_result import load_or_compute_result
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.errors import JoulewiseError
 from joulewise.formatting import joules, seconds
@@ -83,7 +83,7 @@ def _read_limit(limit_w: float, runs: Sequence[Path]) -> _LimitEpochs:
 
 def _read_epochs(run: Path) -> list[Stage]:
     try:
-        return gpu_stages(result_of(run))
+        return gpu_stages(load_or_compute_result(run))
     except (JoulewiseError, OSError, ValueError, KeyError, TypeError):  # Arrow's are ValueErrors
         return []
 

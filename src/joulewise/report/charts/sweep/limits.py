@@ -26,7 +26,7 @@ from joulewise.report.charts.sweep.source import (
     title_suffix,
 )
 from joulewise.report.charts.vega import alt
-from joulewise.report.settings_text import change, fit_worth
+from joulewise.report.settings_text import change, fit_quality
 from joulewise.report.tables import Column, Table
 from joulewise.report.views.sweep_tables import bounds, has_bounds
 
@@ -233,7 +233,7 @@ def _fit_title(quantity: _Quantity, fit: ParabolaFit) -> str:
 
 def _fit_text(fit: ParabolaFit) -> str:
     text = f"No quadratic fit: {fit.problem}" if fit.problem else "Quadratic fit to the single runs"
-    quality = [fit_worth(fit)]
+    quality = [fit_quality(fit)]
     if not fit.problem and fit.adjusted_r2 is not None:
         quality += [f"adjusted R² {fit.adjusted_r2:.4f}", f"{fit.dof} degrees of freedom"]
     return f"{text} ({', '.join(quality)})." if quality[0] else f"{text}."

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.curves.average import Average, Curve, averaged
-from joulewise.analyse.curves.downsample import Envelope, Thinning, even_edges, show
-from joulewise.analyse.curves.series import Stage, gpu_growth, whole_stages
-from joulewise.analyse.stored_result import result_of
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.curves.average import Average, Curve, average_curves
+from joulewise.analyse.curves.downsample import Envelope, EnvelopeBuilder, even_edges, show
+from joulewise.analyse.curves.series import Stage, cumulative_gpu_energy, whole_stages
+from joulewise.analyse.stored_result import load_or_compute_result
+from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.errors import JoulewiseError
 from joulewise.formatting import seconds
@@ -41,7 +41,7 @@ from joulewise.report.charts.sweep.source import SweptData, title_suffix
 from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import counted
 from joulewise.store.layout import StreamKind
-from joulewise.store.trace import open_lane
+from joulewise.store.trace import open_device_stream
 from joulewise.units import NS_PER_S, digits
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _read_limit(limit_w: float, runs: Sequence[Path]) -> LimitSeries | None:
         float(np.mean([run.mean_w for run in read])),
         len(read),
         len(runs) - len(read),
-        averaged([run.curve for run in read], grid_s),
+        average_curves([run.curve for run in read], grid_s),
         np.fmin.reduce([run.sample(grid_s, run.low) for run in read]),
         np.fmax.reduce([run.sample(grid_s, run.high) for run in read]),
         _mean_epochs([run.epochs for run in read]),
@@ -134,13 +134,13 @@ class _RunSeries:
 
 def _read_run(run: Path) -> _RunSeries | None:
     try:
-        result = result_of(run)
-        stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
+        result = load_or_compute_result(run)
+        stretch = TimeInterval(result.run.span.start_ns, result.run.span.end_ns)
         edges_ns = even_edges(stretch, _CURVE_POINTS)
         gpus = [key for key in result.counted if key.startswith("gpu")]
         means_w = [mean_w for key in gpus if (mean_w := result.run.devices[key].mean_w) is not None]
         powers = [power for key in gpus if (power := _read_power(run, key, edges_ns)) is not None]
-        growth = gpu_growth(run, result)
+        growth = cumulative_gpu_energy(run, result)
     except (JoulewiseError, OSError, ValueError, KeyError, TypeError):  # Arrow's are ValueErrors
         return None
     if not powers or not means_w or stretch.time_ns <= 0:
@@ -156,9 +156,9 @@ def _read_run(run: Path) -> _RunSeries | None:
 def _read_power(run: Path, key: str, edges_ns: NDArray[np.int64]) -> Envelope | None:
     """Power of a GPU, thinned to the pieces between the edges."""
     for kind in (StreamKind.BUFFER, StreamKind.FAST):
-        stream = open_lane(run, key, kind)
+        stream = open_device_stream(run, key, kind)
         if stream is not None and _POWER in stream.columns:
-            thinning = Thinning(_POWER, edges_ns)
+            thinning = EnvelopeBuilder(_POWER, edges_ns)
             show(stream, thinning)
             return thinning.envelope()
     return None
@@ -383,7 +383,7 @@ def _energy_limit_record(limit: LimitSeries) -> Record:
 
 def _energy_records(limit: LimitSeries, step_s: float) -> list[Record]:
     grid_s = np.arange(0.0, max(limit.times_s) + step_s / 2, step_s)
-    columns = average_columns(averaged(limit.growths, grid_s), "energy_j")
+    columns = average_columns(average_curves(limit.growths, grid_s), "energy_j")
     return with_fields(to_thinned_records(columns, **{POWER_LIMIT: limit.limit_w}), "energy_j")
 
 

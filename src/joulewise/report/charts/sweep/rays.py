@@ -14,7 +14,7 @@ from joulewise.data.sweeps import KNOBS
 from joulewise.formatting import one_line
 from joulewise.metrics.boundary import GPU
 from joulewise.metrics.result import PointResult
-from joulewise.metrics.trial_table import entering
+from joulewise.metrics.trial_table import completed_trials
 from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.labels import Frame, Position, label_layers, label_table, place_labels
@@ -90,7 +90,7 @@ def _idle_w(data: SweptData, store: Path | None) -> float | None:
         return None
     from joulewise.analyse.stored_result import read_result
 
-    runs = [trial.run for trial in entering(data.sweep) if trial.run]
+    runs = [trial.run for trial in completed_trials(data.sweep) if trial.run]
     results = [read_result(store / run) for run in runs[:_RUNS_READ]] if store else []
     recorded = [
         idle_w for result in results if result and (idle_w := _recorded_idle_w(result)) is not None

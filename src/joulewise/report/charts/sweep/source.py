@@ -13,7 +13,7 @@ from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep, Value
 from joulewise.metrics.boundary import PER, View
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Choice, Interval, PointResult, SweepResult, Verdict
-from joulewise.metrics.trial_table import AxisSlice, TrialTable, entering, slices, tabulate
+from joulewise.metrics.trial_table import AxisSlice, TrialTable, completed_trials, slices, tabulate
 from joulewise.report.settings_text import counted, setting_words, value_words
 
 # A setting that takes more than so many times the time or energy of all that matter is left out of
@@ -114,7 +114,7 @@ class SweptData:
     def runs_at(self, store: Path, along: AxisSlice, limit_w: float) -> list[Path]:
         """The recorded runs at one power limit, in the order of the repetitions."""
         setting = self.result.points[along.rows[along.values.index(limit_w)]].setting
-        names = [trial.run for trial in entering(self.sweep) if trial.setting == setting]
+        names = [trial.run for trial in completed_trials(self.sweep) if trial.setting == setting]
         return [store / name for name in names if name]
 
     @property

@@ -10,7 +10,7 @@ import pynvml
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.nvml import faults as faults_module
 from joulewise.simulate.nvml.faults import NO_LATENCY
-from joulewise.simulate.nvml.shared_memory import Shared, library
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory, shim_path
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
 
@@ -67,10 +67,10 @@ def published(folder, *boards, faults="", exact=True, latency=NO_LATENCY, socket
     units = [make_unit(load_board(key), seed) for seed, key in enumerate(boards)]
     if exact:
         units = [_exact(unit) for unit in units]
-    shared = Shared.create(
+    shared = SharedGpuMemory.create(
         units,
         latency=latency,
-        faults=faults_module.parse(faults) if faults else (),
+        faults=faults_module.parse_faults(faults) if faults else (),
         start_ns=START_NS,
         folder=folder,
         socket_name=socket,
@@ -86,7 +86,7 @@ def published(folder, *boards, faults="", exact=True, latency=NO_LATENCY, socket
 def client(monkeypatch, path):
     """NVML in this process, over the shared memory at ``path``."""
     monkeypatch.setenv("JOULEWISE_SIM", path)
-    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(library())))
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(shim_path())))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     pynvml.nvmlInit()
     try:

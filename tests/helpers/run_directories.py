@@ -12,7 +12,7 @@ import pyarrow as pa
 from joulewise.data import DeviceInfo, Kind, SensorProfile, Source, Unavailable
 from joulewise.hooks.marks import Marks
 from joulewise.store.arrow_stream import schema
-from joulewise.store.layout import MARKS, PROCESSES, STREAM, TRACE, StreamKind, lane_path
+from joulewise.store.layout import MARKS, PROCESSES, STREAM, TRACE, StreamKind, stream_path
 from joulewise.store.manifest import (
     CommandRecord,
     Manifest,
@@ -98,7 +98,7 @@ class MadeRun:
             pa.array(values.astype(field.type.to_pandas_dtype()), from_pandas=True)
             for field, values in zip(shape, columns.values(), strict=True)
         ]
-        with pa.ipc.new_stream(lane_path(self.path, key, lane, STREAM), shape) as stream:
+        with pa.ipc.new_stream(stream_path(self.path, key, lane, STREAM), shape) as stream:
             stream.write_batch(pa.record_batch(arrays, schema=shape))
 
     def processes(self, key, *sightings):

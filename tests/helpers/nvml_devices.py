@@ -21,7 +21,7 @@ from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Board
 from joulewise.simulate.nvml import faults as faults_module
 from joulewise.simulate.nvml.faults import NO_LATENCY
-from joulewise.simulate.nvml.shared_memory import Shared, library
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory, shim_path
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
 
@@ -35,7 +35,7 @@ _HISTORY_S = 60
 class Machine:
     """What the simulated GPUs share with NVML, and their clock, which stands until told to go."""
 
-    shared: Shared
+    shared: SharedGpuMemory
     now_ns: int
 
     def elapse(self, seconds: float) -> None:
@@ -63,10 +63,10 @@ def simulated(
         for seed, board in enumerate(boards)
     ]
     now_ns = time.monotonic_ns()
-    shared = Shared.create(
+    shared = SharedGpuMemory.create(
         units,
         latency=NO_LATENCY,
-        faults=faults_module.parse(faults) if faults else (),
+        faults=faults_module.parse_faults(faults) if faults else (),
         start_ns=now_ns,
         folder=folder,
         as_root=as_root,
@@ -78,7 +78,7 @@ def simulated(
     monkeypatch.setenv("JOULEWISE_SIM", shared.path)
     monkeypatch.setattr(device_module, "monotonic_ns", lambda: machine.now_ns)
     # LD_LIBRARY_PATH directs nvidia-ml-py to our library only from the start of a process.
-    driver = ctypes.CDLL(str(library()))
+    driver = ctypes.CDLL(str(shim_path()))
     monkeypatch.setattr(pynvml, "nvmlLib", driver)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setattr(session_module, "_users", 0)

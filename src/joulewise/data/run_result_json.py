@@ -9,8 +9,8 @@ from joulewise.data.codec import decode, encode
 from joulewise.data.energy import Energy
 from joulewise.data.runs import (
     Excluded,
+    QualityWarning,
     RunResult,
-    RunWarning,
     Span,
     SpanResult,
     Use,
@@ -44,7 +44,7 @@ class _ResultTypes(TypedDict, total=False):
     counted: list[str]
     excluded: list[Excluded]
     spans: list[Any]
-    warnings: list[RunWarning]
+    warnings: list[QualityWarning]
     outlook: dict[str, Any] | None
     details: dict[str, Any]
 
@@ -61,7 +61,7 @@ def as_json(result: RunResult) -> dict[str, Any]:
         "start_wall_ns": result.start_wall_ns,
         "time_s": result.time_s,
         "energy_j": _encode_energies(result.run),
-        "net_total": energy_json(result.net_total),
+        "net_total": encode_energy(result.net_total),
         "counted": list(result.counted),
         "simulated": list(result.simulated),
         "scopes": {key: scope.value for key, scope in result.power_scopes.items()},
@@ -110,7 +110,7 @@ def check_result(payload: Any) -> Any:
         raise ValueError(f"not the result of a run: {error}") from None
 
 
-def energy_json(energy: Energy | None) -> dict[str, Any] | None:
+def encode_energy(energy: Energy | None) -> dict[str, Any] | None:
     """An energy with its two errors and their sum in quadrature (``error``), in joules."""
     if energy is None:
         return None
@@ -124,8 +124,8 @@ def energy_json(energy: Energy | None) -> dict[str, Any] | None:
     }
 
 
-def told_energy(payload: Mapping[str, Any] | None) -> Energy | None:
-    """What :func:`energy_json` made; anything else is a ValueError.
+def decode_energy(payload: Mapping[str, Any] | None) -> Energy | None:
+    """What :func:`encode_energy` made; anything else is a ValueError.
 
     A result of an older joulewise has no ``at_least``: its totals were of what was read.
     """
@@ -134,18 +134,18 @@ def told_energy(payload: Mapping[str, Any] | None) -> Energy | None:
 
 def _encode_energies(result: SpanResult) -> dict[str, Any]:
     return {
-        TOTAL: energy_json(result.total),
+        TOTAL: encode_energy(result.total),
         **{key: _encode_use(use) for key, use in result.devices.items()},
     }
 
 
 def _encode_use(use: Use) -> dict[str, Any] | None:
-    energy = energy_json(use.energy)
+    energy = encode_energy(use.energy)
     return energy and {
         **energy,
         "mean_w": use.mean_w,
         "peak_w": use.peak_w,
-        "net": energy_json(use.net),
+        "net": encode_energy(use.net),
         "counter_j": use.counter_j,
         "integral_j": use.integral_j,
         "read_s": use.read_s,
@@ -181,7 +181,7 @@ def _decode_uses(span: Span, payload: Mapping[str, Any]) -> SpanResult:
         for key, use in payload.items()
         if key != TOTAL
     }
-    return SpanResult(span, told_energy(payload[TOTAL]), devices)
+    return SpanResult(span, decode_energy(payload[TOTAL]), devices)
 
 
 def _ns(seconds: float) -> int:

@@ -34,7 +34,7 @@ _STARTING_LOOKS: Final = 20
 _START_FIELD: Final = 19  # in /proc/PID/stat behind the name (proc(5): field 22), in clock ticks
 
 
-class Ending:
+class CommandTermination:
     """Ends the processes of a command and those they start meanwhile; each gets SIGTERM once.
 
     ``pid`` is the command's own while it lives: it may have overwritten its environment.
@@ -131,7 +131,7 @@ def list_names(names: Collection[str]) -> str:
 
 
 def _with(token: str) -> Iterator[int]:
-    if not linux.HERE:
+    if not linux.IS_LINUX:
         import psutil
 
         for process in psutil.process_iter():

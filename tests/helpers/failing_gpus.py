@@ -5,12 +5,12 @@ import time
 from itertools import count
 
 from joulewise.control.holds import LeaseHolder
-from joulewise.data import DeviceInfo, Kind, Knob, KnobInfo, Unavailable
+from joulewise.data import ControlInfo, ControlKind, DeviceInfo, Kind, Unavailable
 from joulewise.devices.device import BaseDevice
 from joulewise.errors import DeviceError, DeviceLostError
 from joulewise.process.linux import started_ticks
 
-LIMIT, SM, MEMORY = Knob.POWER_LIMIT, Knob.SM_CLOCK, Knob.MEMORY_CLOCK
+LIMIT, SM, MEMORY = ControlKind.POWER_LIMIT, ControlKind.SM_CLOCK, ControlKind.MEMORY_CLOCK
 HOLDER = LeaseHolder(os.getpid(), os.getuid(), "python", time.time(), started_ticks(os.getpid()))
 _numbers = count()  # knobs are claimed on the whole machine, where other tests run, too
 
@@ -23,10 +23,10 @@ class Board(BaseDevice):
         self.info = DeviceInfo(key, Kind.GPU, "Board", uid, "nvidia")
         clocks = tuple(range(500, 1501, 100))
         self.sensors = {}
-        self.knobs = {
-            LIMIT: KnobInfo(LIMIT, 100, 300, 300),
-            SM: KnobInfo(SM, 500, 1500, None, choices=clocks, readable=False),
-            MEMORY: KnobInfo(MEMORY, 500, 1500, None, choices=clocks, readable=False),
+        self.controls = {
+            LIMIT: ControlInfo(LIMIT, 100, 300, 300),
+            SM: ControlInfo(SM, 500, 1500, None, choices=clocks, readable=False),
+            MEMORY: ControlInfo(MEMORY, 500, 1500, None, choices=clocks, readable=False),
         }
         self.values = {LIMIT: limit_w, SM: None, MEMORY: None}
         self.turned = []

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from joulewise.data import (
+    ControlInfo,
+    ControlKind,
     DeviceInfo,
     DriverSample,
     Kind,
-    Knob,
-    KnobInfo,
     Process,
     Quantity,
     Reading,
@@ -47,12 +47,12 @@ class ToyDevice(BaseDevice):
             Quantity.GPU_UTILISATION: SensorInfo(Quantity.GPU_UTILISATION, Source.MEASURED, 0.2),
             Quantity.FAN: Unavailable("a toy has no fan"),
         }
-        self.knobs = {
-            Knob.POWER_LIMIT: KnobInfo(Knob.POWER_LIMIT, 50, 100, 80),
-            Knob.SM_CLOCK: KnobInfo(
-                Knob.SM_CLOCK, 500, 1500, None, choices=(500, 1000, 1500), readable=False
+        self.controls = {
+            ControlKind.POWER_LIMIT: ControlInfo(ControlKind.POWER_LIMIT, 50, 100, 80),
+            ControlKind.SM_CLOCK: ControlInfo(
+                ControlKind.SM_CLOCK, 500, 1500, None, choices=(500, 1000, 1500), readable=False
             ),
-            Knob.MEMORY_CLOCK: Unavailable("a toy's memory has one clock"),
+            ControlKind.MEMORY_CLOCK: Unavailable("a toy's memory has one clock"),
         }
         self._clock = clock
         self._limit_w = 80.0
@@ -77,17 +77,17 @@ class ToyDevice(BaseDevice):
     def _processes(self) -> Sequence[Process]:
         return [Process(pid=1, memory_b=None, kind="compute")]
 
-    def _get(self, control: Knob) -> float | Unavailable:
-        if control is Knob.POWER_LIMIT:
+    def _get(self, control: ControlKind) -> float | Unavailable:
+        if control is ControlKind.POWER_LIMIT:
             return self._limit_w
         return Unavailable(f"a toy does not tell its {control.value}")
 
-    def _set(self, info: KnobInfo, value: float) -> None:
+    def _set(self, info: ControlInfo, value: float) -> None:
         self._count()
-        if info.knob is Knob.POWER_LIMIT:
+        if info.knob is ControlKind.POWER_LIMIT:
             self._limit_w = value
 
-    def _reset(self, info: KnobInfo) -> None:
+    def _reset(self, info: ControlInfo) -> None:
         if info.default is not None:
             self._set(info, info.default)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from joulewise.errors import JoulewiseError
-from joulewise.simulate.model import Board, Knobs, Load, Workload
+from joulewise.simulate.model import Board, ControlSettings, Load, Workload
 from joulewise.simulate.physics import steady_state
 from joulewise.simulate.workloads import (
     NETWORKS,
@@ -58,7 +58,7 @@ class RecordedSteps:
     they were not recorded.
     """
 
-    knobs: Knobs
+    controls: ControlSettings
     step_s: float
     power_w: float
     clock_mhz: float | None = None
@@ -66,7 +66,7 @@ class RecordedSteps:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TrainingShape:
     """How a training is made up of steps, each of one batch of ``batch_size``.
 
     ``first_s`` is the extra time of the first steps, all together.
@@ -82,8 +82,8 @@ class Shape:
     memory_b: int = 0
 
 
-def workload_like(
-    shape: Shape, runs: Sequence[RecordedSteps], recorded: Board, board: Board
+def fit_workload(
+    shape: TrainingShape, runs: Sequence[RecordedSteps], recorded: Board, board: Board
 ) -> Workload:
     """The training on ``board``, from its runs on the board ``recorded``."""
     profile = fit_profile(runs, recorded)
@@ -143,8 +143,8 @@ def fit_profile(runs: Sequence[RecordedSteps], board: Board) -> Profile:
 def _residuals(run: RecordedSteps, profile: Profile, board: Board) -> list[float]:
     """How far the load is from a run's figures, in units of their expected errors."""
     load = Load(step_phases(profile))
-    temperature_c = steady_state.steady_c(board, load, run.knobs)
-    clock_mhz = steady_state.equilibrium_clock(board, load, run.knobs, temperature_c)
+    temperature_c = steady_state.steady_c(board, load, run.controls)
+    clock_mhz = steady_state.equilibrium_clock(board, load, run.controls, temperature_c)
     time_s, energy_j = map(float, steady_state.step_at(board, load, clock_mhz, temperature_c))
     errors = [math.log(time_s / run.step_s) / TIME_ERROR]
     errors.append(math.log(energy_j / time_s / run.power_w) / POWER_ERROR)
@@ -189,7 +189,7 @@ def _interior(limits: tuple[float, float]) -> tuple[float, float]:
 
 
 def _describe_source(runs: Sequence[RecordedSteps], board: Board) -> str:
-    settings = {run.knobs for run in runs}
+    settings = {run.controls for run in runs}
     if len(settings) > 1:
         return f"fitted to {len(runs)} runs at {len(settings)} settings"
     return (

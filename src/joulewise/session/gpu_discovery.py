@@ -25,7 +25,7 @@ _DISCOVERY_S: Final = 5.0
 
 
 @dataclass(frozen=True)
-class FoundGpu:
+class DiscoveredGpu:
     """A GPU and the range of its settings; ``default_w`` is None where it has no power limit.
 
     The clocks are those at which it can be locked, ascending.
@@ -43,7 +43,7 @@ class FoundGpu:
 
 
 @dataclass(frozen=True)
-class FoundCpu:
+class DiscoveredCpu:
     """A CPU package with a power limit that can be set: its value now, and the range."""
 
     key: str
@@ -55,17 +55,17 @@ class FoundCpu:
 
 
 @dataclass(frozen=True)
-class Found:
-    gpus: tuple[FoundGpu, ...]
-    packages: tuple[FoundCpu, ...]
+class DiscoveredDevices:
+    gpus: tuple[DiscoveredGpu, ...]
+    packages: tuple[DiscoveredCpu, ...]
 
 
-def gpus(named: Sequence[int], environ: Mapping[str, str]) -> list[FoundGpu]:
+def gpus(named: Sequence[int], environ: Mapping[str, str]) -> list[DiscoveredGpu]:
     """The GPUs with these indices; without any, those that a program started here can see."""
-    return pick(find(environ).gpus, named)
+    return select_gpus(discover_settable(environ).gpus, named)
 
 
-def pick(found: Sequence[FoundGpu], named: Sequence[int]) -> list[FoundGpu]:
+def select_gpus(found: Sequence[DiscoveredGpu], named: Sequence[int]) -> list[DiscoveredGpu]:
     """The GPUs of ``found`` with these indices; without any, the visible ones.
 
     Raises UsageError where there is none, or an index is unknown.
@@ -84,9 +84,9 @@ def pick(found: Sequence[FoundGpu], named: Sequence[int]) -> list[FoundGpu]:
     return [by_key[f"gpu{number}"] for number in dict.fromkeys(named)]
 
 
-def find(environ: Mapping[str, str]) -> Found:
+def discover_settable(environ: Mapping[str, str]) -> DiscoveredDevices:
     """Every GPU and CPU package that can be set, visible or not."""
-    endpoint, process = child.start(__name__, environ, is_child=True)
+    endpoint, process = child.start_process(__name__, environ, is_child=True)
     connection = JsonSocket(endpoint)
     messages = connection.receive(_DEADLINE_S)
     connection.close()
@@ -95,12 +95,12 @@ def find(environ: Mapping[str, str]) -> Found:
     if not messages:
         raise DeviceError("the GPUs do not answer", "run `joulewise doctor`")
     clocks = ("sm_clocks_mhz", "mem_clocks_mhz")
-    return Found(
+    return DiscoveredDevices(
         tuple(
-            FoundGpu(**{**gpu, **{name: tuple(gpu[name]) for name in clocks}})
+            DiscoveredGpu(**{**gpu, **{name: tuple(gpu[name]) for name in clocks}})
             for gpu in messages[0]["gpus"]
         ),
-        tuple(FoundCpu(**package) for package in messages[0]["packages"]),
+        tuple(DiscoveredCpu(**package) for package in messages[0]["packages"]),
     )
 
 
@@ -113,44 +113,46 @@ def main(descriptor: int) -> NoReturn:
         os._exit(0)  # a thread that hangs in a driver must not keep the process
 
 
-def _discover(environ: Mapping[str, str]) -> Found:
-    from joulewise.control.deadline_device import every_device
+def _discover(environ: Mapping[str, str]) -> DiscoveredDevices:
+    from joulewise.control.deadline_device import open_all_devices
     from joulewise.data import Kind
     from joulewise.devices import Options, discover
 
     shown = discover(Options(environ=environ, deadline_s=_DISCOVERY_S)).devices
     visible = {device.info.uid for device in shown}
-    devices = every_device(environ).values()
+    devices = open_all_devices(environ).values()
     packages = [_describe_cpu(device) for device in devices if device.info.kind is Kind.CPU]
-    return Found(
+    return DiscoveredDevices(
         tuple(_describe_gpu(device, visible) for device in devices if device.info.kind is Kind.GPU),
         tuple(package for package in packages if package),
     )
 
 
-def _describe_gpu(device: Device, visible: Collection[str]) -> FoundGpu:
-    from joulewise.data import Knob, KnobInfo
+def _describe_gpu(device: Device, visible: Collection[str]) -> DiscoveredGpu:
+    from joulewise.data import ControlInfo, ControlKind
 
     info = device.info
-    gpu = FoundGpu(info.key, info.uid, info.uid in visible, name=info.name)
-    limit = device.knobs.get(Knob.POWER_LIMIT)
-    if isinstance(limit, KnobInfo):
+    gpu = DiscoveredGpu(info.key, info.uid, info.uid in visible, name=info.name)
+    limit = device.controls.get(ControlKind.POWER_LIMIT)
+    if isinstance(limit, ControlInfo):
         low, high = limit.minimum, limit.maximum
         gpu = replace(gpu, default_w=limit.default, lowest_w=low, highest_w=high)
-    sm, memory = (device.knobs.get(knob) for knob in (Knob.SM_CLOCK, Knob.MEMORY_CLOCK))
+    sm, memory = (
+        device.controls.get(knob) for knob in (ControlKind.SM_CLOCK, ControlKind.MEMORY_CLOCK)
+    )
     return replace(
         gpu,
-        sm_clocks_mhz=(isinstance(sm, KnobInfo) and sm.choices) or (),
-        mem_clocks_mhz=(isinstance(memory, KnobInfo) and memory.choices) or (),
+        sm_clocks_mhz=(isinstance(sm, ControlInfo) and sm.choices) or (),
+        mem_clocks_mhz=(isinstance(memory, ControlInfo) and memory.choices) or (),
     )
 
 
-def _describe_cpu(device: Device) -> FoundCpu | None:
-    from joulewise.data import Knob, KnobInfo
+def _describe_cpu(device: Device) -> DiscoveredCpu | None:
+    from joulewise.data import ControlInfo, ControlKind
 
-    limit = device.knobs.get(Knob.POWER_LIMIT)
-    now = device.get(Knob.POWER_LIMIT) if isinstance(limit, KnobInfo) else None
-    if not isinstance(limit, KnobInfo) or not isinstance(now, int | float):
+    limit = device.controls.get(ControlKind.POWER_LIMIT)
+    now = device.get(ControlKind.POWER_LIMIT) if isinstance(limit, ControlInfo) else None
+    if not isinstance(limit, ControlInfo) or not isinstance(now, int | float):
         return None
     info = device.info
-    return FoundCpu(info.key, info.uid, info.name, now, limit.minimum, limit.maximum)
+    return DiscoveredCpu(info.key, info.uid, info.name, now, limit.minimum, limit.maximum)
