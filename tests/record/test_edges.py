@@ -198,10 +198,9 @@ def test_a_device_is_read_densely_until_the_command_has_started():
     assert time.monotonic() - began_s < 1.0
     assert channel.extra >= 2
     watch.end_lead()
-    time.sleep(0.02)
     then = channel.extra
-    time.sleep(0.05)
-    assert channel.extra == then
+    time.sleep(0.07)
+    assert channel.extra <= then + 1, "one may have been due already"
     assert watch.end(30.0) == []
 
 

@@ -2,7 +2,8 @@
 
 A device is read by naming a :class:`Quantity` and set by naming a control
 (:class:`ControlKind`), so that there is one way to do each and one place to extend.
-:class:`BaseDevice` has what is the same for all devices: closed devices, missing sensors, range checks.
+:class:`BaseDevice` has what is the same for all devices: closed devices, missing sensors, range
+checks.
 """
 
 from __future__ import annotations

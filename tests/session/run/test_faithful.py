@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -148,9 +149,13 @@ def test_a_signal_to_joulewise_reaches_the_command_once(number, tmp_path):
 
 def one_by_one(group, number):
     """As a job manager does that knows all processes of a job."""
-    stats = {int(p.parent.name): p.read_text() for p in Path("/proc").glob("[0-9]*/stat")}
-    for pid, stat in stats.items():
-        if int(stat.rpartition(")")[2].split()[2]) == group:
+    pids = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # others end meanwhile
+            if int(path.read_text().rpartition(")")[2].split()[2]) == group:
+                pids.append(int(path.parent.name))
+    for pid in pids:
+        with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
