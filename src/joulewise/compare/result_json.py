@@ -144,7 +144,7 @@ def _choice(choice: Choice | None) -> dict[str, Any] | None:
 
 
 def _cautions(cautions: Sequence[QualityWarning]) -> list[dict[str, str]]:
-    return [{"code": it.code.value, "message": it.message, "hint": it.hint} for it in cautions]
+    return [warning.as_summary() for warning in cautions]
 
 
 def _finite(result: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from joulewise.analyse.validation import ValidationPlace, place_validations
@@ -142,7 +143,7 @@ class Side:
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-class CompareWarningCode(QualityWarningCode):
+class CompareWarningCode(QualityWarningCode, Enum):
     """What a reader of a comparison must know."""
 
     SINGLE_RUNS = "single_runs"

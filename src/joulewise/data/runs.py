@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data.devices import PowerScope, Source
 from joulewise.data.energy import Energy, total
@@ -29,14 +29,26 @@ class Span:
     closed: bool = True
 
 
-class QualityWarningCode(str, Enum):
+class QualityWarningCode(str):
     """The ``code`` of a quality warning in JSON: of a run, of a sweep or of a comparison.
 
-    Each of these has a subclass with its own codes, beside what it is about.
+    Each of these has an enumeration of its own codes, beside what it is about.
     """
 
+    __slots__ = ()
 
-class WarningCode(QualityWarningCode):
+    if TYPE_CHECKING:  # that of Enum
+
+        @property
+        def value(self) -> str: ...
+
+    @classmethod
+    def from_json(cls, payload: Any) -> WarningCode:
+        """Only the warnings of runs are read back: sweeps and comparisons are computed anew."""
+        return WarningCode(payload)
+
+
+class WarningCode(QualityWarningCode, Enum):
     """What a reader of a run's result must know."""
 
     SPAN_TOO_SHORT = "span_too_short"
@@ -107,6 +119,10 @@ class QualityWarning:
     hint: str = ""
     device: str | None = None
     span: str | None = None
+
+    def as_summary(self) -> dict[str, str]:
+        """Its JSON in sweeps and comparisons, which have no devices and spans."""
+        return {"code": self.code.value, "message": self.message, "hint": self.hint}
 
     @property
     def is_doubtful(self) -> bool:

@@ -121,7 +121,7 @@ class Choice:
         return self.is_same_load and self.recommended != self.setting
 
 
-class SweepWarningCode(QualityWarningCode):
+class SweepWarningCode(QualityWarningCode, Enum):
     """What a reader of a sweep must know; the ``code`` in JSON."""
 
     CAP_NEVER_BINDS = "cap_never_binds"
@@ -226,7 +226,7 @@ def as_json(result: SweepResult) -> dict[str, Any]:
             {**vars(fit), "where": fit.where.as_json(), "problem": fit.problem or None}
             for fit in result.fits
         ],
-        "cautions": [{**vars(warning), "code": warning.code.value} for warning in result.cautions],
+        "cautions": [warning.as_summary() for warning in result.cautions],
     }
     return {name: finite(value) for name, value in payload.items()}
 
