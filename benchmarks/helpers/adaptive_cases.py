@@ -59,7 +59,7 @@ class Curve:
         scores = self.scores(metric)
         return np.asarray(scores / scores.min() - 1)
 
-    def steady_run(self, at: int, noise: float, *which: object) -> tuple[float, float]:
+    def run(self, at: int, noise: float, *which: object) -> tuple[float, float]:
         """Time and energy of one run; the same again for the same ``which``."""
         words = repr((self.board, self.name, at, *which)).encode()
         seed = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "big")

@@ -41,7 +41,7 @@ HOLDER = f"""
 import ctypes, multiprocessing, os, signal, sys, time
 from contextlib import nullcontext
 from joulewise import control
-from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.simulate.nvml.shared_memory import SharedGpuMemory
 
 def nap():
     time.sleep({DEADLINE_S})
@@ -64,9 +64,9 @@ with control.lease(["gpu0", "gpu1", "gpu2"], power_limit_w=211, **clock(900)):
     ):
         time.sleep({HOLD_S})
     # What was locked before is nowhere but in the journal.
-    knobs = Shared.open(os.environ["JOULEWISE_SIM"]).knobs(2)
+    controls = SharedGpuMemory.open(os.environ["JOULEWISE_SIM"]).controls(2)
     wanted = ((900, 900) if clock(0) else None, 211)
-    print("inner ended", (knobs.sm_lock_mhz, knobs.limit_w) == wanted, flush=True)
+    print("inner ended", (controls.sm_lock_mhz, controls.limit_w) == wanted, flush=True)
 """
 NAP = f"import time; time.sleep({2 * HOLD_S})"
 RUN = ["-m", "joulewise", "run", "--no-hooks", "--power-limit", "211", "--", sys.executable]

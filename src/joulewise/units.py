@@ -99,7 +99,7 @@ def parse_amount(text: str, *kinds: str, default_unit: str = "") -> Amount:
         raise ValueError("the number is too large")
     written = form[2] or default_unit
     if not written:
-        raise ValueError(f"{form[1]} of what unit?")
+        raise ValueError(f"{form[1]} has no unit")
     same = [unit for unit in units if unit.lower() == written.lower()]
     if len(same) > 1 and written not in units:
         raise ValueError(f"{' or '.join(same)}?")

@@ -142,7 +142,7 @@ class TestRuns:
             path.stem: " ".join(json.loads(path.read_text())["title"]["text"])
             for path in tmp_path.glob("*.json")
         }
-        assert titles["power"].startswith("Power as far as it was read: gpu0 ")
+        assert titles["power"].startswith("Power is incomplete: gpu0 ")
         assert titles["breakdown"].startswith("At least ")
         assert "energy" not in titles
 

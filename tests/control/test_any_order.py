@@ -40,7 +40,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.disk_is_full = False
         self.patch = pytest.MonkeyPatch()
         for module in (guardian_module, journal, restore):
-            self.patch.setattr(module, "point", lambda _: self.step())
+            self.patch.setattr(module, "failpoint", lambda _: self.step())
         self.patch.setattr(journal.os, "fsync", lambda _: None)  # the power stays on
         append = journal.Journal._append
 

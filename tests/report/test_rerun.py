@@ -26,7 +26,7 @@ def heard(command):
     """What the verb makes of it."""
     words = shlex.split(command)
     assert words[:2] == ["joulewise", "sweep"]
-    return sweep_verb._from_options(sweep_verb.command.make_context("sweep", words[2:]).params)
+    return sweep_verb._spec_from_options(sweep_verb.command.make_context("sweep", words[2:]).params)
 
 
 @pytest.mark.parametrize(

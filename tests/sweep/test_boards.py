@@ -91,7 +91,7 @@ def test_packages_are_boards_at_the_limit_that_they_have(found):
     assert not find_boards((), {})[0].is_gpu
     with pytest.raises(UsageError, match="there is no gpu1") as error:
         find_boards((1,), {})
-    assert error.value.hint == "there is gpu0"
+    assert error.value.hint == "this machine has gpu0"
 
 
 def test_hanging_driver_is_ignored_without_controls(found):

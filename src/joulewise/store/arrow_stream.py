@@ -205,9 +205,9 @@ def read_batches(path: Path, sound_b: int | None = None) -> Iterator[pa.RecordBa
             with pa.memory_map(os.fsencode(path)) as source:
                 sound = source if sound_b is None else pa.BufferReader(source.read_buffer(sound_b))
                 yield from _whole_batches(sound)
-    write_error = _unwritten[path]() if path in _unwritten else b""
-    if write_error:
-        yield from _whole_batches(pa.BufferReader(write_error))
+    unwritten = _unwritten[path]() if path in _unwritten else b""
+    if unwritten:
+        yield from _whole_batches(pa.BufferReader(unwritten))
 
 
 def is_whole(path: Path) -> bool:

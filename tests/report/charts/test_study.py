@@ -11,6 +11,7 @@ from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.trial_table import completed_trials
 from joulewise.report.charts.sweep import chart_sweep
+from joulewise.report.settings_text import fit_quality
 from joulewise.sweep.lifecycle import prepare, run_sweep
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.table_sweeps import chart
@@ -72,7 +73,7 @@ def test_a_quadratic_fit_suits_ecg_better_than_mnist_big(studied, quantity):
     assert ecg.adjusted_r2 > 0.99
     assert big.adjusted_r2 < ecg.adjusted_r2
     figure = chart(chart_sweep(*studied("ecg")), f"{quantity}-by-limit")
-    assert f"{ecg.r2:.4f} of the runs" in figure.description
+    assert fit_quality(ecg) in figure.description
     assert len(figure.tables["runs"].records) == 40
     assert figure.tables["parabola"].records
 

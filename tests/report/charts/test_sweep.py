@@ -9,6 +9,7 @@ from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import Reference, parse
 from joulewise.report.charts.sweep import chart_sweep
 from joulewise.report.charts.theme import apply_theme, theme_config
+from joulewise.report.settings_text import fit_quality
 from joulewise.simulate.boards import load_board
 from tests.helpers.table_sweeps import by_batch, by_limit, chart, swept
 
@@ -297,9 +298,8 @@ def test_a_quadratic_fit_is_drawn_with_its_r2(limits):
     _, result = limits
     energy = chart(charts_of(limits), "energy-by-limit")
     fit = next(it for it in result.fits if it.quantity == "energy")
-    worth = f"R² {fit.means_r2:.4f} of the means, {fit.r2:.4f} of the runs"
     adjusted = f"adjusted R² {fit.adjusted_r2:.4f}, {fit.dof} degrees of freedom"
-    assert f"{worth}, {adjusted}" in energy.description
+    assert f"{fit_quality(fit)}, {adjusted}" in energy.description
     assert energy.title.startswith(
         f"Quadratic fit of energy: minimum at {fit.minimum_w:.0f} W (R² "
     )

@@ -57,7 +57,7 @@ def sent(monkeypatch):
             sent.append(signal.SIGKILL)
             return ["python (4712)"]
 
-    monkeypatch.setattr(limits_module, "Ending", Ending)
+    monkeypatch.setattr(limits_module, "CommandTermination", Ending)
     return sent
 
 
