@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from joulewise.session import terminate as ending_module
+from joulewise.session import termination as ending_module
 from joulewise.session.termination import (
     COMMAND,
     CommandTermination,

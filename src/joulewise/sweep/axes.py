@@ -172,7 +172,7 @@ def _quantity(name: str, text: str, kinds: tuple[str, ...]) -> tuple[Decimal, st
         amount = parse_amount(unsigned, *kinds, default_unit="MHz" if "clock" in kinds else "W")
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no {LABELS[name]}: {error}",
+            f"{text!r} is not a valid {LABELS[name]}: {error}",
             f"give numbers in {accepted_units(*kinds)}, or {FULL}",
         ) from None
     return _parse_decimal(sign + amount.number, text) * Decimal(str(amount.factor)), amount.unit

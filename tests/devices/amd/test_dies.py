@@ -148,7 +148,7 @@ def test_doctor_shows_who_reports_and_why_a_counter_is_refused(install, find):
     )  # dies are told one by one: their reasons name each other
     for key in ("gpu0", "gpu2"):
         assert f"{key} {BOTH}" in text
-        assert f"its energy contains that of gpu{int(key[3]) + 1}" in text
+        assert f"both dies of its module, gpu{int(key[3]) + 1} included" in text
     assert "the energy counter runs at 0.07 times the power that the GPU reports" in text
 
 

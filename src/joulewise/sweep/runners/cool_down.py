@@ -51,7 +51,7 @@ def parse_cool_down(text: str) -> CoolDown:
         amount = parse_amount(text, "time", "temperature")
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no cool-down: {error}",
+            f"{text!r} is not a cool-down: {error}",
             f"give a time or a temperature, in {accepted_units('time', 'temperature')}",
         ) from None
     if amount.kind == "temperature":
