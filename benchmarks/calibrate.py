@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from helpers.verdict import Verdicts
 
+from joulewise.calibrate.bench import VirtualBench
 from joulewise.calibrate.board import SENSORS, Calibration, calibrate
-from joulewise.calibrate.virtual_bench import VirtualBench
 from joulewise.data import DeviceInfo, Kind, Quantity, Unavailable
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 from joulewise.simulate.model import BoardUnit, SensorSpec

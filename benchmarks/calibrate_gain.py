@@ -20,9 +20,8 @@ import numpy as np
 from calibrate import drawn_unit
 from helpers.verdict import Verdicts
 
-from joulewise.calibrate.bench import Burst
+from joulewise.calibrate.bench import Burst, VirtualBench
 from joulewise.calibrate.gain import WallMeter, gain_from_waves
-from joulewise.calibrate.virtual_bench import VirtualBench
 from joulewise.data import Unavailable
 from joulewise.record.sensor_profiles import CalibratedValue
 from joulewise.simulate.boards import BOARDS

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from joulewise.data import ControlKind, Energy, Kind, Quantity
-from joulewise.data.throttling import throttle_names
+from joulewise.data.devices import throttle_names
 from joulewise.units import digits, prefixed
 
 # What stands for signs that the encoding of a terminal lacks.

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from joulewise.calibrate.bench import draw_waves
+from joulewise.calibrate.bench import VirtualBench, draw_waves
 from joulewise.calibrate.board import Calibration, calibrate, keep
 from joulewise.calibrate.gpu_load import HEAVY, LIGHT
 from joulewise.calibrate.response import is_long_average
-from joulewise.calibrate.virtual_bench import VirtualBench
 from joulewise.data import DeviceInfo, Kind, Quantity, SensorProfile, Unavailable
 from joulewise.errors import UsageError
 from joulewise.record.sensor_profiles import CalibratedValue, SensorTiming, read_calibrated_profile

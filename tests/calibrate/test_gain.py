@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from joulewise.calibrate.gain import ReportedEnergy, fit_gains
-from joulewise.calibrate.wall_meter import Meter
+from joulewise.calibrate.gain import Meter, ReportedEnergy, fit_gains
 from joulewise.data import Unavailable
 from joulewise.record.sensor_profiles import CalibratedValue
 from tests.helpers.square_wave import waves

@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from joulewise.calibrate.wall_meter import read_meter
+from joulewise.calibrate.gain import read_meter
 from joulewise.errors import UsageError
 
 AHEAD_S = 1_700_000_000.0  # the wall clock stood there when the monotonic one began

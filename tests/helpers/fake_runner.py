@@ -15,8 +15,7 @@ from joulewise.data import Energy, Source
 from joulewise.data.sweeps import POWER_LIMIT, Setting, Trial, TrialState
 from joulewise.errors import JoulewiseError
 from joulewise.sweep.execute import execute
-from joulewise.sweep.grid import Grid
-from joulewise.sweep.space import Space
+from joulewise.sweep.space import Grid, Space
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.stored_sweeps import create, cut_off
 from joulewise.sweep.trial import tags

@@ -2,7 +2,7 @@
 
 import pytest
 
-from joulewise.data.machine import Container
+from joulewise.data.runs import Container
 from joulewise.record.environment import detect_container
 
 ID = "0123456789abcdef" * 4

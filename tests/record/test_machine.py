@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from joulewise.data.machine import MachineResources
+from joulewise.data.runs import MachineResources
 from joulewise.record.environment import read_machine
 
 MEMINFO = "MemTotal:       65536 kB\nMemFree:        1 kB\n"

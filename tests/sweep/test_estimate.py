@@ -24,9 +24,8 @@ from joulewise.store.manifest import (
 from joulewise.store.runs import new_run
 from joulewise.sweep.boards import simulated
 from joulewise.sweep.estimate import estimate
-from joulewise.sweep.grid import Grid
 from joulewise.sweep.runners.virtual import VirtualRunner
-from joulewise.sweep.space import resolve
+from joulewise.sweep.space import Grid, resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.processes import JOULEWISE
 

@@ -15,7 +15,7 @@ from joulewise.data.sweeps import WARM_UP, Planned, TrialState
 from joulewise.errors import JoulewiseError
 from joulewise.search.objective import trial_key
 from joulewise.sweep.execute import execute
-from joulewise.sweep.grid import Grid
+from joulewise.sweep.space import Grid
 from joulewise.sweep.stored_sweeps import FILE, create, load
 from tests.helpers.fake_runner import (
     FakeRunner,

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, WARM_UP, Planned, Trial, TrialState
 from joulewise.sweep.boards import simulated
-from joulewise.sweep.grid import Grid, order
-from joulewise.sweep.space import resolve
+from joulewise.sweep.space import Grid, order, resolve
 from joulewise.sweep.spec import SweepSpec
 
 V100 = simulated("v100")

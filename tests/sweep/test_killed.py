@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState
-from joulewise.sweep.grid import Planned
 from joulewise.sweep.lock import CutOffError
+from joulewise.sweep.space import Planned
 from joulewise.sweep.stored_sweeps import cut_off, load, sweeps
 from joulewise.sweep.trial import tags
 from tests.helpers import fake_runner

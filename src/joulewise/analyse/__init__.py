@@ -6,7 +6,6 @@
     stored_result.py      result.json: a result is computed once
     run_spans.py          the spans of a run, and which of them a result lists
     run_details.py        what stands beside the energies: machine, command, baselines
-    span_summary.py       means and quantiles of many spans
     sensor_summary.py     the same of sensors, and how often they had a new value
     group.py            the runs of several nodes as one result
     device_energy.py    one device over all windows: energies, baseline, faults
@@ -19,7 +18,7 @@
     export_tables.py    streams and spans as tables
     damage.py           damaged files and impossible values
     validation.py       whether epochs contain their validations
-    chunks.py           going through a stream; arrays.py, time_intervals.py, student_t.py: helpers
+    chunks.py           going through a stream; time_intervals.py, student_t.py: helpers
 
 Modules are imported one by one: ``validation``, ``attribution`` and ``time_intervals`` are used by
 processes that load no numpy.

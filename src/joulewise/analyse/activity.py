@@ -22,8 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Array, Indices, Ints
-from joulewise.analyse.chunks import ChunkReader, OpenStream
+from joulewise.analyse.chunks import Array, ChunkReader, Indices, Ints, OpenStream
 from joulewise.analyse.time_intervals import TimeInterval, TimeSet
 from joulewise.data import Quantity
 from joulewise.store.layout import StreamKind

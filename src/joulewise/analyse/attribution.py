@@ -27,7 +27,7 @@ from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from joulewise.analyse.activity import Activity
-    from joulewise.analyse.arrays import Bools, Ints
+    from joulewise.analyse.chunks import Bools, Ints
     from joulewise.analyse.time_intervals import TimeSet
 
 

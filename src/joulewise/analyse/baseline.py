@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Array, Bools, Floats
+from joulewise.analyse.chunks import Array, Bools, Floats
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import Energy, Quantity, SensorProfile
 from joulewise.units import NS_PER_S, Z95

@@ -8,6 +8,8 @@ in the order of time. Here are the helpers that every pass over a stream needs:
 - ``readable``, ``mark_new_values``, ``last_reading``: which readings there are, and which are new
 - ``typical_step_ns``, ``bounds_ns``: how dense a stream is, and from when to when it goes
 - ``sensor_streams``: which streams tell a quantity of a device
+
+Also the names for kinds of numpy arrays that signatures of the analysis use.
 """
 
 from __future__ import annotations
@@ -16,14 +18,21 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
-from joulewise.analyse.arrays import Array, Bools, Indices, Ints
 from joulewise.data import Quantity
 from joulewise.store.layout import StreamKind
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Indices = NDArray[np.intp]
+Bools = NDArray[np.bool_]
+Array = NDArray[Any]
+"""Of any type: columns are read in the type in which they were recorded."""
+
 
 Columns = dict[str, Array]
 # Rows of a chunk in memory: 2 MiB a column of 8-byte numbers. Chosen; it bounds memory, not time.

@@ -21,8 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Indices, Ints
-from joulewise.analyse.chunks import ArrayStream, ChunkReader, Columns
+from joulewise.analyse.chunks import ArrayStream, Bools, ChunkReader, Columns, Floats, Indices, Ints
 from joulewise.data import QualityWarning, Quantity, WarningCode
 from joulewise.store.arrow_stream import TIME
 from joulewise.store.checksums import damaged_files, is_verified

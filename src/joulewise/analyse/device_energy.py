@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Ints
 from joulewise.analyse.attribution import Sighting, held_at
 from joulewise.analyse.baseline import (
     MIN_IDLE_S,
@@ -30,7 +29,15 @@ from joulewise.analyse.baseline import (
     find_quiet,
     split_idle,
 )
-from joulewise.analyse.chunks import ChunkReader, Columns, OpenStream, typical_step_ns
+from joulewise.analyse.chunks import (
+    Bools,
+    ChunkReader,
+    Columns,
+    Floats,
+    Ints,
+    OpenStream,
+    typical_step_ns,
+)
 from joulewise.analyse.energy.gaps import LONG_S, find_frozen_counter, widen_across_faults
 from joulewise.analyse.energy.windows import WindowEnergy, energy_of, gain_error, window_energy
 from joulewise.analyse.time_intervals import TimeInterval

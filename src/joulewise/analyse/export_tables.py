@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from joulewise.analyse.arrays import Array, Bools, Floats
-from joulewise.analyse.chunks import OpenStream
+from joulewise.analyse.chunks import Array, Bools, Floats, OpenStream
 from joulewise.analyse.damage import SoundStreams
 from joulewise.analyse.device_energy import bounded_energy
 from joulewise.analyse.energy.load_steps import load_marks

@@ -15,15 +15,14 @@ from typing import Final
 import numpy as np
 
 from joulewise.analyse.activity import UTILISATION_NS, activity
-from joulewise.analyse.arrays import Floats
 from joulewise.analyse.attribution import choose, merge_parts, read_sightings
-from joulewise.analyse.chunks import OpenStream, bounds_ns
+from joulewise.analyse.chunks import Floats, OpenStream, bounds_ns
 from joulewise.analyse.damage import FileDamage, ImplausibleReadings, SoundStreams
 from joulewise.analyse.device_energy import MeasuredDevice, bound_by_whole, cpu_share, measure
 from joulewise.analyse.energy.load_steps import load_marks
 from joulewise.analyse.quality.devices import read_in_part, silent_at_first
 from joulewise.analyse.quality.run import cautions, unmarked
-from joulewise.analyse.run_details import run_details
+from joulewise.analyse.run_details import by_name, names_in_order, run_details, steps_by_epoch
 from joulewise.analyse.run_spans import (
     end_open_spans,
     is_cut_off,
@@ -32,7 +31,6 @@ from joulewise.analyse.run_spans import (
     spans_until,
 )
 from joulewise.analyse.sensor_summary import sensor_details, times_by_name
-from joulewise.analyse.span_summary import by_name, names_in_order, steps_by_epoch
 from joulewise.analyse.stored_result import read_outlook
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import (

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Ints
+from joulewise.analyse.chunks import Bools, Ints
 from joulewise.analyse.damage import time_bounds_ns
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import QualityWarning, WarningCode

@@ -18,9 +18,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Array, Floats, Ints
 from joulewise.analyse.chunks import (
+    Array,
     Columns,
+    Floats,
+    Ints,
     OpenStream,
     SensorStream,
     last_reading,
@@ -30,7 +32,7 @@ from joulewise.analyse.chunks import (
 from joulewise.analyse.curves.downsample import show
 from joulewise.analyse.time_intervals import TimeInterval, TimeSet
 from joulewise.data import Kind, Quantity
-from joulewise.data.throttling import throttle_names
+from joulewise.data.devices import throttle_names
 from joulewise.devices.nvidia.throttling import CAPPED, IDLE, MIN_LOADED_SAMPLES
 from joulewise.store.manifest import RecordedDevice
 from joulewise.store.spans import SpanTable

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from joulewise.analyse.arrays import Floats
+from joulewise.analyse.chunks import Floats
 
 # Points of the trapezoidal rule. With twice as many, quantiles change by less than 1e-6 of
 # themselves.

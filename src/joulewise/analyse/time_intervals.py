@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from joulewise.analyse.arrays import Array, Bools, Ints
+    from joulewise.analyse.chunks import Array, Bools, Ints
 
 
 @dataclass(frozen=True)

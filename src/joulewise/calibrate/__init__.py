@@ -4,6 +4,5 @@
 - ``bench``, ``gpu_load``: square waves of load, and polls of the sensor meanwhile
 - ``update_period``: how often the sensor has new values
 - ``response``: over which window it averages, and how late its values are
-- ``gain``, ``wall_meter``: its scale, by comparison with a meter at the wall
-- ``virtual_bench``: a simulated board in virtual time, for tests and benchmarks
+- ``gain``: its scale, by comparison with a meter at the wall
 """

@@ -6,8 +6,6 @@
     energy.py      joules with their error and their source; what is known of a power sensor
     runs.py        a run: spans, what each device drew, warnings, the result
     sweeps.py      a sweep: settings, planned runs, trials
-    machine.py     the machine and the container that a run was made in
-    throttling.py  names of the reasons why a GPU's clocks are low
     codec.py       data classes as plain JSON values, and back
     contract.py    a run's result as JSON: ``--json`` and result.json
     migration.py   files of older versions, in the words of this one

@@ -3,6 +3,8 @@
 A counter may contain others: ``psys`` contains the CPU packages and their memory, a superchip's
 module counter its GPU, CPU and memory. Whoever opens a device says so in ``DeviceInfo.contains``;
 ``find_contained`` is the one rule by which each joule is then counted once.
+
+Also the names of the reasons why a GPU's clocks are below what they could be.
 """
 
 from __future__ import annotations
@@ -286,3 +288,25 @@ def find_replaced(
         and device.power_scope is not PowerScope.MODULE
         and not any(key in unread for key in device.contains)
     ]
+
+
+# NVML's bits (nvmlClocksEventReasons, nvmlClocksThrottleReasons in older drivers).
+_NAMES: Final = {
+    0x001: "idle",
+    0x002: "application clocks",
+    0x004: "power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "power brake",
+    0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliability voltage",
+}
+
+
+def throttle_names(bits: int) -> tuple[str, ...]:
+    """The reasons in NVML's ``bits``, lowest first; a bit without a name is given in hex."""
+    every_bit = (1 << shift for shift in range(bits.bit_length()))
+    return tuple(_NAMES.get(bit, hex(bit)) for bit in every_bit if bits & bit)

@@ -1,7 +1,7 @@
 """The devices of this machine that draw power: their sensors and controls.
 
 - ``device``: the protocol that every device follows, and what all of them share
-- ``options``: where to look for devices; ``counter``: energy counters that wrap
+- ``counter``: energy counters that wrap
 - ``nvidia/``, ``amd/``: GPUs; ``cuda_visible``: which of them a CUDA program sees
 - ``host/``: CPU packages, memory and the platform
 
@@ -17,8 +17,7 @@ from importlib import import_module
 from typing import TypeVar
 
 from joulewise.data import Unavailable
-from joulewise.devices.device import Device
-from joulewise.devices.options import Options
+from joulewise.devices.device import Device, Options
 
 __all__ = ["Device", "Discovery", "Options", "discover", "visible_gpus"]
 

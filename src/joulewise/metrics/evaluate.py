@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Ints
+from joulewise.analyse.chunks import Bools, Ints
 from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep
 from joulewise.metrics.boundary import BOUNDARIES, GPU, View
 from joulewise.metrics.intervals import Means, Ratios, means, ratios

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Ints
+from joulewise.analyse.chunks import Bools, Floats, Ints
 from joulewise.analyse.student_t import student
 from joulewise.metrics.metric import Metric, Reference
 from joulewise.metrics.result import Interval, Verdict

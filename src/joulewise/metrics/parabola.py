@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Floats
+from joulewise.analyse.chunks import Floats
 from joulewise.data.sweeps import POWER_LIMIT, Setting
 from joulewise.metrics.power_caps import binds
 from joulewise.metrics.result import ParabolaFit

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Floats
+from joulewise.analyse.chunks import Floats
 from joulewise.data.sweeps import Setting, Sweep
 from joulewise.errors import UsageError
 from joulewise.metrics.boundary import View

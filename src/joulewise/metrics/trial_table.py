@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Ints
+from joulewise.analyse.chunks import Bools, Floats, Ints
 from joulewise.data.sweeps import CONFIRMING, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.boundary import (
     BOUNDARIES,

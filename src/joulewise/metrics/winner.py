@@ -28,7 +28,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Ints
+from joulewise.analyse.chunks import Bools, Floats, Ints
 from joulewise.analyse.student_t import student, t_quantile
 from joulewise.metrics.intervals import Ratios, interval, means
 from joulewise.metrics.result import Interval

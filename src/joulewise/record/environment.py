@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, TypedDict
 
 from joulewise.data.codec import decode
-from joulewise.data.machine import Container, MachineResources
+from joulewise.data.runs import Container, MachineResources
 from joulewise.store.files import read_regular
 from joulewise.store.layout import MARKS
 from joulewise.store.manifest import Manifest

@@ -2,7 +2,6 @@
 
 - ``strategy``: the interface, and what all searches share: explore, choose, confirm
 - ``objective``: metrics, tolerance and boundary; the time and energy of trials
-- ``decision``: which setting a posterior favours by a metric, and how surely
 - ``confirmation``: fresh runs, in pairs with the reference, after the choice
 - ``one_axis/``: one power limit or clock, by particles of a physical model
 - ``many_axes/``: several axes, by a Gaussian process and Optuna

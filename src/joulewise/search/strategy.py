@@ -20,8 +20,7 @@ from joulewise.data.sweeps import (
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.metrics.metric import Metric
 from joulewise.search.confirmation import confirm, missing_pairs
-from joulewise.search.decision import MetricJudgement
-from joulewise.search.objective import Objective, TrialKey, Trials, trial_key
+from joulewise.search.objective import MetricJudgement, Objective, TrialKey, Trials, trial_key
 
 # Runs of a block, one of them the reference, so that drift shows. Chosen: with twice as many, half
 # as many runs go to the reference, and slow drift is taken for an effect of the setting.

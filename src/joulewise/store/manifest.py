@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from joulewise.data import DeviceInfo, SensorProfile, Source, Unavailable
 from joulewise.data.codec import decode, encode
-from joulewise.data.machine import Container, MachineResources
 from joulewise.data.migration import name_simulated_manifest
+from joulewise.data.runs import Container, MachineResources
 from joulewise.errors import JoulewiseError
 from joulewise.process.linux import pid_namespace, started_ticks
 from joulewise.store.checksums import DamagedJsonError, read_checked_json, with_checksum

@@ -17,10 +17,9 @@ from joulewise.search.strategy import Strategy, require_scipy
 from joulewise.session.settings import Settings, apply_settings
 from joulewise.sweep.boards import TargetBoard, boards
 from joulewise.sweep.execute import Event, SweepObserver, execute
-from joulewise.sweep.grid import Grid
 from joulewise.sweep.lock import SignalInterrupt, queue_signals
 from joulewise.sweep.runners.runner import Runner, make_slots
-from joulewise.sweep.space import Space, is_one_control, resolve
+from joulewise.sweep.space import Grid, Space, is_one_control, resolve
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.stored_sweeps import create, cut_off, is_over, load
 from joulewise.sweep.validate import check

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.curves.average import Curve, average_curves, cubic, grid
+from joulewise.analyse.curves.series import Curve, average_curves, cubic, grid
 
 brief = settings(max_examples=60, deadline=None)
 times = st.lists(st.floats(0.05, 2.0), min_size=3, max_size=30).map(np.cumsum)

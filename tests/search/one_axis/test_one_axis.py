@@ -11,7 +11,7 @@ from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, SM_CLOCK, Setting
 from joulewise.errors import UsageError
 from joulewise.metrics.boundary import View
 from joulewise.metrics.metric import parse
-from joulewise.search.decision import PosteriorSamples, judge
+from joulewise.search.objective import PosteriorSamples, judge
 from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, OneAxisSearch
 from tests.helpers.known_boards import LIMITS_W, Board, make_search, objective, run_search
 

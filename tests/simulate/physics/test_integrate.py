@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import ControlSettings, Load, Phase
-from joulewise.simulate.physics import scalar, steady_state
+from joulewise.simulate.physics import governor, steady_state
 from joulewise.simulate.physics.governor import (
     CLOCK_SETTING,
     IDLE,
@@ -52,11 +52,11 @@ def clocks_after(timeline, t_ns):
 
 @given(st.floats(135, 1530))
 def test_one_clock_at_a_time_agrees_with_arrays(clock_mhz):
-    share = scalar.core_share(BOARD.clocks, clock_mhz)
+    share = governor.core_share(BOARD.clocks, clock_mhz)
     assert share == pytest.approx(
         float(steady_state.core_share(BOARD.clocks, clock_mhz)), rel=1e-12
     )
-    assert scalar.clock_for(BOARD.clocks, share) == pytest.approx(clock_mhz, rel=1e-7)
+    assert governor.clock_for(BOARD.clocks, share) == pytest.approx(clock_mhz, rel=1e-7)
 
 
 @given(st.floats(135, 1530), st.floats(20, 90))
@@ -177,7 +177,7 @@ def test_factors_stretch_time_and_power():
     slow = play(UNIT, warm(SHORT, FREE), SHORT, FREE, steps=10, time_factor=1.5)[0]
     assert slow.end_ns / plain.end_ns == pytest.approx(1.5, rel=1e-6)
     hot = play(UNIT, warm(SHORT, FREE), SHORT, FREE, steps=10, power_factor=1.1)[0]
-    standing_w = scalar.standing_w(BOARD, float(plain.pieces["temperature_c"][0]))
+    standing_w = governor.standing_w(BOARD, float(plain.pieces["temperature_c"][0]))
     assert hot.pieces["power_w"][0] - standing_w == pytest.approx(
         1.1 * (plain.pieces["power_w"][0] - standing_w), rel=1e-6
     )

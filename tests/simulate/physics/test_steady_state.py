@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from joulewise.simulate import virtual
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 from joulewise.simulate.model import ControlSettings, Load, Phase
-from joulewise.simulate.physics import scalar, steady_state
+from joulewise.simulate.physics import governor, steady_state
 from joulewise.simulate.workloads import Profile, load_workload, step_phases
 
 BOARD = load_board("v100")
@@ -50,12 +50,12 @@ def test_voltage_rests_below_the_ridge_and_is_1_at_the_highest_clock():
 @given(clocks, st.floats(150, 1530), st.floats(0, 1), st.floats(20, 90))
 def test_one_value_at_a_time_gives_the_same(clocks, clock_mhz, share, temperature_c):
     board = replace(BOARD, clocks=clocks)
-    core = scalar.core_share(clocks, clock_mhz)
+    core = governor.core_share(clocks, clock_mhz)
     assert core == pytest.approx(float(steady_state.core_share(clocks, clock_mhz)))
-    assert scalar.clock_for(clocks, share) == pytest.approx(
+    assert governor.clock_for(clocks, share) == pytest.approx(
         float(steady_state.clock_for(clocks, share))
     )
-    standing_w = scalar.standing_w(board, temperature_c)
+    standing_w = governor.standing_w(board, temperature_c)
     assert standing_w == pytest.approx(float(steady_state.standing_w(board, temperature_c)))
 
 

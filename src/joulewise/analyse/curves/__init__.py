@@ -6,5 +6,4 @@
     series.py       cumulative energy, sensors, spans, parts
     downsample.py   many readings as few pixels, with every peak
     sampling.py     how evenly a stream was read
-    average.py      the mean curve of several runs
 """

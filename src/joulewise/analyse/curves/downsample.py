@@ -12,8 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from joulewise.analyse.arrays import Floats, Ints
-from joulewise.analyse.chunks import ChunkReader, Columns, typical_step_ns
+from joulewise.analyse.chunks import ChunkReader, Columns, Floats, Ints, typical_step_ns
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.units import NS_PER_S
 

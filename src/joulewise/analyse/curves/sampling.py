@@ -8,10 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Array, Floats, Ints
 from joulewise.analyse.chunks import (
+    Array,
     ChunkReader,
     Columns,
+    Floats,
+    Ints,
     ScratchArrays,
     last_reading,
     mark_new_values,

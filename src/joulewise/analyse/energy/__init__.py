@@ -4,7 +4,6 @@
 
     windows.py            window_energy(): counter and integral put together; start here
     power_integral.py       the integral of power readings, and its error
-      noise.py                how much neighbouring readings differ
       gaps.py                 time without a new reading
     counter.py              the energy counter, interpolated by the power curve
       counter_readings.py     its new values

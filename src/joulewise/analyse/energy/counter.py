@@ -22,8 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Indices, Ints
-from joulewise.analyse.chunks import ChunkReader
+from joulewise.analyse.chunks import Bools, ChunkReader, Floats, Indices, Ints
 from joulewise.analyse.energy.counter_offset import QUANTUM_J, OffsetModel
 from joulewise.analyse.energy.counter_readings import AROUND, CounterReadings
 from joulewise.analyse.energy.counter_timing import Placement, Polls, place_polls

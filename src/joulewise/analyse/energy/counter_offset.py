@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats
+from joulewise.analyse.chunks import Bools, Floats
 from joulewise.analyse.energy.counter_timing import Placement, Polls
 from joulewise.analyse.energy.load_steps import sum_between
 from joulewise.analyse.energy.power_integral import SEEN_AT_LEAST_SHARE

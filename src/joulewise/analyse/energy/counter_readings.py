@@ -11,8 +11,16 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Ints
-from joulewise.analyse.chunks import ChunkReader, Columns, blocks, near, readable
+from joulewise.analyse.chunks import (
+    Bools,
+    ChunkReader,
+    Columns,
+    Floats,
+    Ints,
+    blocks,
+    near,
+    readable,
+)
 from joulewise.units import NS_PER_S
 
 AROUND: Final = 48

@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats
+from joulewise.analyse.chunks import Bools, Floats
 from joulewise.analyse.energy.power_curve import PowerCurve
 from joulewise.analyse.energy.sensor_timing import ReadingTiming
 

@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Array, Bools, Floats, Ints
-from joulewise.analyse.chunks import ChunkReader, Columns, readable, typical_step_ns
+from joulewise.analyse.chunks import (
+    Array,
+    Bools,
+    ChunkReader,
+    Columns,
+    Floats,
+    Ints,
+    readable,
+    typical_step_ns,
+)
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import Kind, Quantity
 from joulewise.store.manifest import RecordedDevice

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Indices, Ints
+from joulewise.analyse.chunks import Bools, Floats, Indices, Ints
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import RunResult, Span
 from joulewise.store.spans import SpanTable

@@ -27,8 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Ints
-from joulewise.analyse.chunks import ChunkReader, Columns
+from joulewise.analyse.chunks import Bools, ChunkReader, Columns, Floats, Ints
 from joulewise.analyse.energy.gaps import StuckIntervals
 from joulewise.analyse.energy.load_steps import Sensed, find_steps, sum_between
 from joulewise.analyse.energy.power_integral import MISSED_READINGS, min_stuck_ns

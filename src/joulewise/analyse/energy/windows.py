@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Ints
-from joulewise.analyse.chunks import ChunkReader, bounds_ns, typical_step_ns
+from joulewise.analyse.chunks import Bools, ChunkReader, Floats, Ints, bounds_ns, typical_step_ns
 from joulewise.analyse.energy.counter import CounterEnergy, near_readings
 from joulewise.analyse.energy.counter_readings import CounterReadings, read_counter
 from joulewise.analyse.energy.gaps import add_unread_start

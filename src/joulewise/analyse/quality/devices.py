@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Bools, Floats, Ints
 from joulewise.analyse.attribution import (
     Sighting,
     faults_of,
@@ -20,13 +19,13 @@ from joulewise.analyse.attribution import (
     reason_unread,
 )
 from joulewise.analyse.baseline import IdleState
-from joulewise.analyse.chunks import OpenStream
+from joulewise.analyse.chunks import Bools, Floats, Ints, OpenStream
 from joulewise.analyse.device_energy import MeasuredDevice
 from joulewise.analyse.energy.gaps import ASLEEP_MAX_W, LONG_S, unread_start_s
 from joulewise.analyse.energy.windows import window_energy
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import ControlKind, Kind, PowerScope, QualityWarning, Quantity, WarningCode
-from joulewise.data.throttling import throttle_names
+from joulewise.data.devices import throttle_names
 from joulewise.devices.nvidia.throttling import Binding, judge_limit
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice

@@ -10,9 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.arrays import Floats
 from joulewise.analyse.attribution import Sighting
-from joulewise.analyse.chunks import OpenStream
+from joulewise.analyse.chunks import Floats, OpenStream
 from joulewise.analyse.device_energy import CpuShare, MeasuredDevice
 from joulewise.analyse.quality import devices
 from joulewise.analyse.quality.devices import waiting

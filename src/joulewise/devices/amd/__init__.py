@@ -9,8 +9,7 @@
 from __future__ import annotations
 
 from joulewise.data import Unavailable
-from joulewise.devices.device import Device
-from joulewise.devices.options import Options
+from joulewise.devices.device import Device, Options
 
 __all__ = ["find", "visible_keys"]
 

@@ -36,8 +36,13 @@ from joulewise.data import (
 from joulewise.devices.amd.amdsmi_library import Library, number
 from joulewise.devices.amd.counter_check import AVERAGE_LAG_S, CounterVerdict, Probe, check_counters
 from joulewise.devices.amd.hip_visible import AmdProcessor
-from joulewise.devices.device import BaseDevice, error_as_unavailable, join_notes, root_permission
-from joulewise.devices.options import Options
+from joulewise.devices.device import (
+    BaseDevice,
+    Options,
+    error_as_unavailable,
+    join_notes,
+    root_permission,
+)
 from joulewise.errors import DeviceError, NotSupportedError
 from joulewise.units import UJ_PER_J, UW_PER_W
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from joulewise.data import Unavailable
-from joulewise.devices.device import Device
+from joulewise.devices.device import Device, Options
 from joulewise.devices.host import cpu_model, grace, rapl
-from joulewise.devices.options import Options
 
 
 def find(options: Options) -> list[Device] | Unavailable:

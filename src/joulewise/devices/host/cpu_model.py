@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.data import DeviceInfo, Kind, Quantity, Reading, SensorInfo, Source, Unavailable
+from joulewise.devices.device import Options
 from joulewise.devices.host.base import HostDevice, read_int, read_text
-from joulewise.devices.options import Options
 from joulewise.units import NS_PER_S
 
 if sys.version_info >= (3, 11):

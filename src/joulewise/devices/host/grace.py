@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.data import DeviceInfo, Kind, Quantity, Reading, SensorInfo, Source, Unavailable
-from joulewise.devices.device import BaseDevice
+from joulewise.devices.device import BaseDevice, Options
 from joulewise.devices.host.base import EVERY_PROCESS, read_int, read_text
 from joulewise.devices.host.cpu_model import GRACE_CORES, ModelledCpu, model_of, read_cpuinfo
 from joulewise.devices.host.powercap import counter_source
-from joulewise.devices.options import Options
 from joulewise.units import UW_PER_W
 
 _SOCKET: Final = re.compile(r"grace power socket (\d+)", re.IGNORECASE)

@@ -7,10 +7,9 @@ import re
 from typing import Final
 
 from joulewise.data import DeviceInfo, Kind, Quantity, Reading, SensorInfo, Source, Unavailable
-from joulewise.devices.device import Device
+from joulewise.devices.device import Device, Options
 from joulewise.devices.host import rapl
 from joulewise.devices.host.base import HostDevice, read_text
-from joulewise.devices.options import Options
 from joulewise.units import NS_PER_S
 
 # Crucial plans 5 W a module for power supplies and stated 3 W for 8 GB earlier; modules that were

@@ -18,6 +18,7 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.devices.counter import WrappingCounter
+from joulewise.devices.device import Options
 from joulewise.devices.host.base import HostDevice
 from joulewise.devices.host.cpu_model import CpuInfo, ModelledCpu, model_of, read_cpuinfo
 from joulewise.devices.host.powercap import (
@@ -29,7 +30,6 @@ from joulewise.devices.host.powercap import (
     power_limits,
     rated_w,
 )
-from joulewise.devices.options import Options
 
 UPDATE_S: Final = 0.001  # Intel's manual (SDM, RAPL interfaces): about one millisecond
 WINDOW_S: Final = 0.05  # chosen: fifty updates; what the first and the last of them miss is 2 %

@@ -11,9 +11,8 @@
 from __future__ import annotations
 
 from joulewise.data import Source, Unavailable
-from joulewise.data.throttling import throttle_names
-from joulewise.devices.device import Device
-from joulewise.devices.options import Options
+from joulewise.data.devices import throttle_names
+from joulewise.devices.device import Device, Options
 
 __all__ = ["find", "find_and_count", "is_simulated", "throttle_names", "visible_keys"]
 

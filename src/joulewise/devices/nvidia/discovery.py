@@ -24,12 +24,11 @@ import pynvml
 from joulewise.data import DeviceInfo, Kind, Source, Unavailable
 from joulewise.devices import DISCOVERY_THREAD
 from joulewise.devices.cuda_visible import GpuIdentity, cuda_visible_gpus
-from joulewise.devices.device import Device, join_notes
+from joulewise.devices.device import Device, Options, join_notes
 from joulewise.devices.nvidia import nvml_library
 from joulewise.devices.nvidia.gpu import NvidiaGpu, UnresponsiveGpu
 from joulewise.devices.nvidia.nvml_errors import NvmlFailure, fault
 from joulewise.devices.nvidia.nvml_library import mig_slices, reading_source, speed
-from joulewise.devices.options import Options
 from joulewise.errors import DeviceError
 
 _WAKE = "wake it by using it, e.g. `nvidia-smi`, then try again"

@@ -22,7 +22,7 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.devices.cuda_visible import IN_MIG_MODE
-from joulewise.devices.device import BaseDevice, Device, join_notes
+from joulewise.devices.device import BaseDevice, Device, Options, join_notes
 from joulewise.devices.nvidia import nvml_library
 from joulewise.devices.nvidia.controls import NvmlControl, open_controls
 from joulewise.devices.nvidia.nvml_errors import NvmlFailure, fault
@@ -55,7 +55,6 @@ from joulewise.devices.nvidia.sensors import (
     read_samples,
     scoped_row,
 )
-from joulewise.devices.options import Options
 from joulewise.errors import DeviceError, PermissionDeniedError
 from joulewise.units import MW_PER_W, NS_PER_MS, NS_PER_US
 

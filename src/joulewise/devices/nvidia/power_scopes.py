@@ -31,10 +31,9 @@ from typing import Any, Final
 import pynvml
 
 from joulewise.data import PowerScope, Quantity, Unavailable
-from joulewise.devices.device import join_notes
+from joulewise.devices.device import Options, join_notes
 from joulewise.devices.host.cpu_model import packages_by_key
 from joulewise.devices.host.grace import has_grace
-from joulewise.devices.options import Options
 from joulewise.units import MW_PER_W, NS_PER_S
 
 # NVML's numbers, which nvidia-ml-py has not always named [1].

@@ -18,7 +18,7 @@ from joulewise.units import digits, prefixed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulewise.analyse.curves.average import Average
+    from joulewise.analyse.curves.series import Average
 
 Record = Mapping[str, float | str | None]
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 from joulewise.analyse.damage import HINT, SoundStreams
 from joulewise.compare.runs import Comparison
 from joulewise.data import Kind
-from joulewise.data.machine import Container, MachineResources
 from joulewise.data.run_result_json import as_json
+from joulewise.data.runs import Container, MachineResources
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError
 from joulewise.formatting import capitalised, plain

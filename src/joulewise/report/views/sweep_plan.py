@@ -15,8 +15,8 @@ from joulewise.formatting import amount, fitting, joules, seconds
 from joulewise.report.settings_text import runs_planned, setting_words, settings_counted
 from joulewise.report.terminal.layout import indent
 from joulewise.sweep.estimate import SweepEstimate, estimate
-from joulewise.sweep.grid import order
 from joulewise.sweep.lifecycle import PreparedSweep, strategy
+from joulewise.sweep.space import order
 
 _SHOWN: Final = 8  # settings of a repetition that are listed (chosen: one or two lines)
 

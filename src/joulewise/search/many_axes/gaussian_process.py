@@ -18,8 +18,8 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
-from joulewise.search.decision import PosteriorSamples
 from joulewise.search.many_axes.grid import ClockModel
+from joulewise.search.objective import PosteriorSamples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,10 +20,9 @@ import numpy as np
 from joulewise.data.sweeps import CONFIRMING, Planned, Setting, Trial, TrialState
 from joulewise.errors import UsageError
 from joulewise.metrics.metric import Metric, Reference
-from joulewise.search.decision import MetricJudgement, PosteriorSamples, judge
 from joulewise.search.many_axes.gaussian_process import GaussianProcessPosterior, Observation
 from joulewise.search.many_axes.grid import ClockModel, SearchGrid
-from joulewise.search.objective import Objective, observe
+from joulewise.search.objective import MetricJudgement, Objective, PosteriorSamples, judge, observe
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

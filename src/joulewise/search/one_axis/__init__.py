@@ -3,6 +3,5 @@
 - ``physics_prior``: time and power of a run over the setting, for given parameters
 - ``posterior``: samples of both, given the runs so far
 - ``problem``: the settings, and everything derived from the trials so far
-- ``acquisition``: which setting to run next
 - ``adaptive``: the strategy that a sweep asks
 """

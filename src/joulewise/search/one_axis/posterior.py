@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from joulewise.search.decision import PosteriorSamples
+from joulewise.search.objective import PosteriorSamples
 from joulewise.search.one_axis.physics_prior import DIMENSIONS, log_curves, sobol_points
 
 if TYPE_CHECKING:

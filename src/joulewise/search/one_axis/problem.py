@@ -13,8 +13,7 @@ import numpy as np
 from joulewise.data.sweeps import Setting, Trial, TrialState
 from joulewise.errors import UsageError
 from joulewise.metrics.metric import Metric
-from joulewise.search.decision import MetricJudgement, PosteriorSamples, judge
-from joulewise.search.objective import Objective, observe
+from joulewise.search.objective import MetricJudgement, Objective, PosteriorSamples, judge, observe
 from joulewise.search.one_axis.physics_prior import CAPS, CLOCKS
 from joulewise.search.one_axis.posterior import Observations, ParticlePosterior
 

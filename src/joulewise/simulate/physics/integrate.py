@@ -20,8 +20,13 @@ import numpy as np
 
 from joulewise.simulate.model import Board, BoardUnit, ControlSettings, Load
 from joulewise.simulate.physics.board_state import BETWEEN_STEPS, NEVER_NS, State, rest, settled_c
-from joulewise.simulate.physics.governor import DITHER_ONE, IDLE, OperatingPoint, memory_clock
-from joulewise.simulate.physics.scalar import standing_w
+from joulewise.simulate.physics.governor import (
+    DITHER_ONE,
+    IDLE,
+    OperatingPoint,
+    memory_clock,
+    standing_w,
+)
 from joulewise.simulate.timeline import PIECE, Timeline, join
 from joulewise.units import NS_PER_S
 

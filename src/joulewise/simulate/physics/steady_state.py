@@ -2,7 +2,7 @@
 
 Every argument broadcasts as numpy does, and so do the figures inside a phase or a board: the fit of
 the workloads puts arrays there, to evaluate all its trial values in one call.
-:mod:`joulewise.simulate.physics.scalar` has the same formulas for one value at a time.
+:mod:`joulewise.simulate.physics.governor` has the same formulas for one value at a time.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.curves.average import Average, Curve, average_curves, grid
 from joulewise.analyse.curves.run import PIXELS, DeviceCurves, RunCurves
+from joulewise.analyse.curves.series import Average, Curve, average_curves, grid
 from joulewise.formatting import one_line, seconds
 from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart

@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.curves.average import Average, Curve, average_curves
 from joulewise.analyse.curves.downsample import Envelope, EnvelopeBuilder, even_edges, show
-from joulewise.analyse.curves.series import Stage, cumulative_gpu_energy, whole_stages
+from joulewise.analyse.curves.series import (
+    Average,
+    Curve,
+    Stage,
+    average_curves,
+    cumulative_gpu_energy,
+    whole_stages,
+)
 from joulewise.analyse.stored_result import load_or_compute_result
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data.sweeps import POWER_LIMIT
