@@ -19,7 +19,7 @@ from joulewise.data import (
     Use,
     WarningCode,
 )
-from joulewise.data.codec import finite
+from joulewise.data.codec import encode
 from joulewise.data.run_result_json import as_json, from_json
 
 DAY_NS = 86_400 * 10**9
@@ -162,7 +162,7 @@ def test_simulated_devices_are_named_whether_they_count_or_can_be_read_or_not():
 
 def test_what_is_no_number_is_null():
     assert as_json(a_result())["details"] == {"rate": None}
-    assert finite({"a": [1.5, math.inf, {"b": -math.inf}]}) == {"a": [1.5, None, {"b": None}]}
+    assert encode({"a": [1.5, math.inf, {"b": -math.inf}]}) == {"a": [1.5, None, {"b": None}]}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   joulewise ls
-  joulewise ls --filter 'state=complete energy>1kJ since=2026-11-01'
+  joulewise ls --filter 'state=finished energy>1kJ since=2026-11-01'
   joulewise ls --filter tag=baseline --filter name='resnet*'
   joulewise ls --page 2
   joulewise ls --all --json runs.json

@@ -11,7 +11,7 @@ from joulewise.compare.quantities import WorkCompared
 from joulewise.compare.runs import Comparison, Side
 from joulewise.compare.sweeps import ChoiceCompared, SweepsCompared
 from joulewise.data import QualityWarning
-from joulewise.data.codec import finite
+from joulewise.data.codec import encode
 from joulewise.metrics.result import Choice, SweepResult, interval_json
 
 COMPARE_RESULT_FORMAT: Final = 1  # version of the form, raised when a reader would misread it
@@ -149,4 +149,4 @@ def _cautions(cautions: Sequence[QualityWarning]) -> list[dict[str, str]]:
 
 def _finite(result: dict[str, Any]) -> dict[str, Any]:
     """With null for what is no number in JSON."""
-    return {name: finite(value) for name, value in result.items()}
+    return {name: encode(value) for name, value in result.items()}

@@ -43,10 +43,6 @@ def encode(value: Any) -> Any:
     return value
 
 
-finite: Final = encode
-"""The same by the name that says what it does to plain values: JSON has no NaN and no infinity."""
-
-
 def decode(kind: type[_T], payload: Any) -> _T:
     """An object of that type from plain JSON values; a ValueError names the first that is wrong.
 

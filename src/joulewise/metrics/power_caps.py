@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from joulewise.data import QualityWarning
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK
 from joulewise.metrics.intervals import Ratios, means
-from joulewise.metrics.result import SweepWarning, SweepWarningCode
+from joulewise.metrics.result import SweepWarningCode
 from joulewise.metrics.trial_table import AxisSlice, TrialTable, slices
 
 # All of these are chosen. A limit binds if it held the clocks down in one poll of 200; doubled,
@@ -90,7 +91,7 @@ def below_floor(table: TrialTable, energy: Ratios) -> set[int]:
     return rows
 
 
-def cautions(table: TrialTable, energy: Ratios) -> Iterator[SweepWarning]:
+def cautions(table: TrialTable, energy: Ratios) -> Iterator[QualityWarning]:
     """Limits that never held the clocks down, and limits below what the lowest clocks draw."""
     free = [
         axis_slice
@@ -101,7 +102,7 @@ def cautions(table: TrialTable, energy: Ratios) -> Iterator[SweepWarning]:
     idle = [axis_slice for axis_slice in free if _lowest_known(axis_slice, bound) is False]
     if idle:
         low_w = min(axis_slice.values[0] for axis_slice in idle)
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.CAP_NEVER_BINDS,
             f"no power limit down to {low_w:g} W held the clocks down{_where(idle, free)}",
             _LOCK_HINT,
@@ -115,7 +116,7 @@ def cautions(table: TrialTable, energy: Ratios) -> Iterator[SweepWarning]:
             for row, limit in zip(axis_slice.rows, axis_slice.values, strict=True)
             if row in under
         ]
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.CAP_BELOW_FLOOR,
             f"limits of {max(limits):g} W and less are below what the lowest clocks draw under "
             f"this load{_where(low, free)}: they cost time and save no more",

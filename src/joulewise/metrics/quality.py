@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 
 from joulewise.analyse.student_t import student
-from joulewise.data import DOUBTFUL
+from joulewise.data import DOUBTFUL, QualityWarning
 from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep, Trial
 from joulewise.metrics import power_caps
 from joulewise.metrics.boundary import GPU, NODE, REST, View
 from joulewise.metrics.intervals import Ratios
 from joulewise.metrics.metric import parse
-from joulewise.metrics.result import Choice, SweepWarning, SweepWarningCode
+from joulewise.metrics.result import Choice, SweepWarningCode
 from joulewise.metrics.trial_table import TrialTable, completed_trials, slices
 
 # All of these are chosen. A drift of the reference is warned of from 1 % over the sweep on, by at
@@ -31,7 +31,7 @@ def cautions(
     ratios_by: Mapping[str, Mapping[str, Ratios]],
     choices: Mapping[str, Mapping[str, Choice]],
     view: View,
-) -> Iterator[SweepWarning]:
+) -> Iterator[QualityWarning]:
     boundary = view.boundary
     time, energy = ratios_by[boundary]["time"], ratios_by[boundary]["energy"]
     yield from _too_little(sweep, table, time, energy, view)
@@ -47,46 +47,46 @@ def cautions(
 
 def _too_little(
     sweep: Sweep, table: TrialTable, time: Ratios, energy: Ratios, view: View
-) -> Iterator[SweepWarning]:
+) -> Iterator[QualityWarning]:
     n, boundary = time.means.n, view.boundary
     if not time.scores.n.any():
         return
     if not time.scores.n[table.reference]:
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.NO_REFERENCE,
             f"no run of the reference ({table.settings[table.reference]}) is done: nothing can be "
             "compared with it, and nothing is recommended",
             "repeat the command that began the sweep: it makes the runs that are missing or failed",
         )
     elif energy.scores.n.any() and not energy.scores.n[table.reference]:
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.NO_REFERENCE,
             f"no run of the reference ({table.settings[table.reference]}) has an energy at the "
             f"boundary {boundary}: by energy nothing can be compared with it or recommended",
             "see why it was not read (joulewise doctor), and sweep again with --new",
         )
     elif not energy.means.n.any() and any(GPU in trial.energy for trial in completed_trials(sweep)):
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.NO_ENERGY,
             f"the energy of every single {view.per} is not known: a run keeps that of steps one by "
             "one only where it has no more than 1,000 of them, and in virtual time of none",
             "count what they are part of: --per epoch, --per sample or --per run",
         )
     elif not energy.means.n.any():
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.NO_ENERGY,
             f"no energy was read at the boundary {boundary}",
             "count the node: --boundary node" if boundary == GPU else "see: joulewise doctor",
         )
     if n.max(initial=0) == 1:
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.FEW_RUNS,
             "every setting ran once: nothing tells a difference from noise",
             "repeat it: --repeat 5",
         )
 
 
-def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[SweepWarning]:
+def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[QualityWarning]:
     """Runs of which a device was not read to the end, so that their energy enters nowhere."""
     parts = {GPU} if boundary == GPU else {GPU, REST}
     runs = [trial for trial in completed_trials(sweep) if parts & trial.bounds.keys()]
@@ -96,7 +96,7 @@ def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[SweepWarning]:
     named = "; ".join(map(str, settings[:_MAX_NAMED]))
     more = f" and {len(settings) - _MAX_NAMED} more" if len(settings) > _MAX_NAMED else ""
     many = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
-    yield SweepWarning(
+    yield QualityWarning(
         SweepWarningCode.LOWER_BOUND,
         f"of {many} ({named}{more}) only a lower bound of the energy is known: a device that "
         "counts was not read to the end",
@@ -105,14 +105,14 @@ def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[SweepWarning]:
     )
 
 
-def _doubtful(sweep: Sweep) -> Iterator[SweepWarning]:
+def _doubtful(sweep: Sweep) -> Iterator[QualityWarning]:
     """Runs whose own warnings put their figures in doubt; they enter all the same."""
     runs = doubtful_trials(sweep)
     if not runs:
         return
     first = runs[0][0]
     many = f"{len(runs)} runs have" if len(runs) > 1 else "1 run has"
-    yield SweepWarning(
+    yield QualityWarning(
         SweepWarningCode.RUN_WARNING,
         f"{many} warnings that put figures in doubt ({_codes(runs)}): "
         f"{'; '.join(str(trial.setting) for trial, _ in runs[:_MAX_NAMED])}",
@@ -136,7 +136,7 @@ def _codes(runs: Iterable[tuple[Trial, list[str]]]) -> str:
     return ", ".join(dict.fromkeys(code for _, codes in runs for code in codes))
 
 
-def _contradicts_clocks(best: Mapping[str, Choice]) -> Iterator[SweepWarning]:
+def _contradicts_clocks(best: Mapping[str, Choice]) -> Iterator[QualityWarning]:
     """Settings that differ beyond noise though no power limit seems to have done anything."""
     by_setting: dict[Setting, list[Choice]] = {}
     for choice in best.values():
@@ -149,7 +149,7 @@ def _contradicts_clocks(best: Mapping[str, Choice]) -> Iterator[SweepWarning]:
             if is_recommended
             else "the driver reports that neither limit held the clocks down"
         )
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.CONTRADICTS_CLOCKS,
             f"{setting} differs from the reference by {_labels(it.metric for it in chosen)} beyond "
             f"noise, but {seen}: something besides the limit may have differed",
@@ -162,7 +162,7 @@ def _contradicts_clocks(best: Mapping[str, Choice]) -> Iterator[SweepWarning]:
 
 def _costs_elsewhere(
     choices: Mapping[str, Mapping[str, Choice]], sources: Mapping[str, str], boundary: str
-) -> Iterator[SweepWarning]:
+) -> Iterator[QualityWarning]:
     """Slower training keeps the rest of the machine on for longer."""
     by_setting: dict[Setting, list[Choice]] = {}
     for choice in choices[GPU].values():
@@ -175,7 +175,7 @@ def _costs_elsewhere(
         metrics = _labels(choice.metric for choice in chosen)
         even = chosen[0].break_even_w
         up_to = "" if even is None else f"; it saves only where the rest draws below {even:.0f} W"
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.COSTS_ELSEWHERE,
             f"{setting}, the GPU's best by {metrics}, saves {100 * (1 - gpu.mean):.1f} % of the "
             f"GPU's energy and costs {100 * (node.mean - 1):.1f} % more of the node's "
@@ -188,7 +188,7 @@ def _costs_elsewhere(
 
 def _at_the_edge(
     sweep: Sweep, table: TrialTable, best: Mapping[str, Choice]
-) -> Iterator[SweepWarning]:
+) -> Iterator[QualityWarning]:
     by_limit: dict[float, list[str]] = {}
     for axis_slice in slices(table.settings, POWER_LIMIT):
         if len(axis_slice.rows) > 1:
@@ -201,7 +201,7 @@ def _at_the_edge(
             if metrics and axis_slice.rows[0] != table.reference:
                 by_limit.setdefault(axis_slice.values[0], []).extend(metrics)
     for limit_w, metrics in by_limit.items():
-        yield SweepWarning(
+        yield QualityWarning(
             SweepWarningCode.EDGE_OF_RANGE,
             f"{limit_w:g} W, the best by {_labels(metrics)}, is the lowest limit that was tried",
             _below(limit_w, sweep.limits_w[0] if sweep.limits_w and not sweep.is_table else None),
@@ -217,7 +217,7 @@ def _below(limit_w: float, lowest_w: float | None) -> str:
     return "the board has no lower one; a locked SM clock may go further: --sm-clock"
 
 
-def _drift(table: TrialTable, time: Ratios, energy: Ratios) -> Iterator[SweepWarning]:
+def _drift(table: TrialTable, time: Ratios, energy: Ratios) -> Iterator[QualityWarning]:
     """Whether the reference rose or fell during the sweep.
 
     Method: a least-squares line through the logarithms of its runs over time, whose slope has to
@@ -235,7 +235,7 @@ def _drift(table: TrialTable, time: Ratios, energy: Ratios) -> Iterator[SweepWar
         dof = len(x) - 2
         error = np.sqrt(((y - slope * x) ** 2).sum() / dof / (x @ x)) if x @ x else np.inf
         if abs(slope) > _MIN_DRIFT_SHARE and abs(slope) > student(dof) * error:
-            yield SweepWarning(
+            yield QualityWarning(
                 SweepWarningCode.DRIFT,
                 f"the {name} of the reference {'rose' if slope > 0 else 'fell'} by "
                 f"{100 * abs(np.expm1(slope)):.1f} % during the sweep",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from joulewise.data.codec import finite
+from joulewise.data.codec import encode
 from joulewise.data.runs import QualityWarning, QualityWarningCode
 from joulewise.data.sweeps import Setting
 
@@ -137,9 +137,6 @@ class SweepWarningCode(QualityWarningCode, Enum):
     DRIFT = "drift"
 
 
-SweepWarning = QualityWarning  # one class for the warnings of runs, sweeps and comparisons
-
-
 @dataclass(frozen=True)
 class ParabolaFit:
     """A quadratic fit of single runs of one quantity against the power limit.
@@ -182,7 +179,7 @@ class SweepResult:
     assumed: tuple[str, ...] = ()
     simulated: tuple[str, ...] = ()
     fits: tuple[ParabolaFit, ...] = ()
-    cautions: tuple[SweepWarning, ...] = ()
+    cautions: tuple[QualityWarning, ...] = ()
 
     @property
     def best(self) -> Mapping[str, Choice]:
@@ -228,7 +225,7 @@ def as_json(result: SweepResult) -> dict[str, Any]:
         ],
         "cautions": [warning.as_summary() for warning in result.cautions],
     }
-    return {name: finite(value) for name, value in payload.items()}
+    return {name: encode(value) for name, value in payload.items()}
 
 
 def interval_json(interval: Interval | None) -> dict[str, float | None] | None:

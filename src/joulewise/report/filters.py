@@ -33,7 +33,7 @@ _A: Final = {"energy": "an energy", "time": "a time", "exit": "an exit status"}
 _DATES: Final = ("since", "until")
 _SHOWN_STATES: Final = {"finished": "complete", "interrupted": "stopped"}
 _HINT: Final = (
-    "such as: name=resnet* tag=a state=complete group=ID 'energy>1kJ' 'time<=30min' exit=0 "
+    "such as: name=resnet* tag=a state=finished group=ID 'energy>1kJ' 'time<=30min' exit=0 "
     "since=2026-11-01 until=2026-11-30T18:00"
 )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from joulewise.data.codec import finite
+from joulewise.data.codec import encode
 from joulewise.store.files import UNENCODABLE
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def as_csv(table: Table) -> str:
 
 def as_json(table: Table) -> str:
     """The records as JSON; what is not a number in JSON is null."""
-    records = finite(with_source(table))
+    records = encode(with_source(table))
     return json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 

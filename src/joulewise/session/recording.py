@@ -40,7 +40,7 @@ from joulewise.data import (
     WarningCode,
     total,
 )
-from joulewise.data.codec import finite
+from joulewise.data.codec import encode
 from joulewise.data.energy import factors_of_estimates, scale
 from joulewise.data.run_result_json import TOTAL, encode_energy
 from joulewise.devices import Options, discover, visible_gpus
@@ -204,7 +204,7 @@ class LiveProgress:
             "outlook": _forecast_json(forecast, total_energy),
         }
         with suppress(OSError):  # a full disk costs the live view, not the run
-            replace_file(self._run / LIVE, json.dumps(finite(content)), durable=False)
+            replace_file(self._run / LIVE, json.dumps(encode(content)), durable=False)
 
     def on_budget(self, message: Mapping[str, Any]) -> BudgetEvent | None:
         """The event that the starting process found by itself, if it is new."""

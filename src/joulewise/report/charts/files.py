@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
-from joulewise.data.codec import finite
+from joulewise.data.codec import encode
 from joulewise.errors import UsageError
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.theme import (
@@ -113,7 +113,7 @@ def _sized_spec(chart: Chart, theme: Theme, width_mm: float) -> Spec:
 
 def _spec(chart: Chart) -> Spec:
     load_converter()  # raises with the install command where a library is missing
-    spec: Spec = finite(chart.spec())
+    spec: Spec = encode(chart.spec())
     return spec
 
 

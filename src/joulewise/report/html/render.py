@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.data.codec import finite
+from joulewise.data.codec import encode
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.formatting import keep_together, plain
 from joulewise.report.charts.chart import Chart
@@ -146,7 +146,7 @@ class PageData:
 
     def as_json(self, page: HtmlPage) -> dict[str, Any]:
         return {
-            "result": finite(page.data),
+            "result": encode(page.data),
             "tables": self.tables,
             "charts": self.charts,
             "configs": self.configs,
@@ -167,7 +167,7 @@ class PageData:
         spec = chart.spec()
         for name in ("$schema", "datasets"):
             spec.pop(name, None)
-        light, dark = (apply_theme(finite(spec), theme) for theme in ("light", "dark"))
+        light, dark = (apply_theme(encode(spec), theme) for theme in ("light", "dark"))
         configs = {"light": self._config_index(light.pop("config"))}
         configs["dark"] = self._config_index(dark["config"])
         return {
@@ -186,7 +186,7 @@ class PageData:
 def _table_json(name: str, table: Table) -> dict[str, Any]:
     columns = list(dict.fromkeys(column for record in table.records for column in record))
     rows = [[record.get(column) for column in columns] for record in table.records]
-    payload = {"title": table.caption, "file": name, "columns": columns, "rows": finite(rows)}
+    payload = {"title": table.caption, "file": name, "columns": columns, "rows": encode(rows)}
     # Once for all rows: a figure may have thousands. The script adds it to each row of a CSV.
     return payload if "source" in columns else {**payload, "source": table.provenance}
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from joulewise.data import QualityWarning
 from joulewise.data.sweeps import WARM_UP, RunCounts, Setting, Sweep, Trial, TrialState
 from joulewise.formatting import one_line, plain
 from joulewise.metrics.boundary import NODE, WALL
@@ -16,7 +17,6 @@ from joulewise.metrics.result import (
     Choice,
     ParabolaFit,
     SweepResult,
-    SweepWarning,
     Verdict,
     as_json,
 )
@@ -49,7 +49,7 @@ class SweepView:
     findings: tuple[str, ...]
     fits: tuple[str, ...]
     notes: tuple[str, ...]
-    cautions: tuple[SweepWarning, ...]
+    cautions: tuple[QualityWarning, ...]
 
 
 def sweep_view(result: SweepResult) -> SweepView:
