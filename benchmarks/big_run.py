@@ -57,15 +57,17 @@ def main(options: argparse.Namespace) -> int:
 def judge(folder: Path, verdicts: Verdicts) -> None:
     found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for _ in range(TIMES + 1):
-        for side, told in found.items():
+        for side, payload in found.items():
             command = [sys.executable, __file__, "--side", side, "--folder", str(folder)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-            told.append(json.loads(done.stdout))
-    best = {side: min(told[1:], key=lambda one: one["time_s"]) for side, told in found.items()}
-    for side, told in best.items():
-        print(f"{side:8} {told['time_s']:7.2f} s, CPU {told['cpu_s']:.2f} s", end="")
-        print(f"  {told['memory_gib']:.2f} GiB", end="")
-        print(f"  {told['rows']:,.0f} rows, {told['energy_j']:.6g} J")
+            payload.append(json.loads(done.stdout))
+    best = {
+        side: min(payload[1:], key=lambda one: one["time_s"]) for side, payload in found.items()
+    }
+    for side, payload in best.items():
+        print(f"{side:8} {payload['time_s']:7.2f} s, CPU {payload['cpu_s']:.2f} s", end="")
+        print(f"  {payload['memory_gib']:.2f} GiB", end="")
+        print(f"  {payload['rows']:,.0f} rows, {payload['energy_j']:.6g} J")
     size_b = stream_path(folder, "gpu0", StreamKind.FAST, PACKED).stat().st_size
     print(f"packed   {size_b / best['analysis']['rows']:7.2f} bytes a row")
     ratio = best["analysis"]["time_s"] / best["numpy"]["time_s"]
@@ -102,11 +104,11 @@ def numpy_side(folder: Path) -> dict[str, float]:
 
 
 def analysis_side(folder: Path) -> dict[str, float]:
-    told = json.loads((folder / "told.json").read_text())
+    payload = json.loads((folder / "told.json").read_text())
     info = DeviceInfo("gpu0", Kind.GPU, "board", "GPU-0", "NVIDIA")
-    sources = dict.fromkeys(told["columns"], Source.MEASURED)
+    sources = dict.fromkeys(payload["columns"], Source.MEASURED)
     device = RecordedDevice(info, sources, SensorProfile(0.02, 0.01), maximum_w=300.0)
-    edges_ns = np.linspace(told["first_ns"], told["last_ns"], WINDOWS + 1).astype(np.int64)
+    edges_ns = np.linspace(payload["first_ns"], payload["last_ns"], WINDOWS + 1).astype(np.int64)
     windows_ns = np.stack([edges_ns[:-1], edges_ns[1:]], axis=1)
     _warm_imports()
 
@@ -152,13 +154,13 @@ def make(folder: Path, rows: int, *, counter: bool) -> None:
             writer.write_batch(pa.record_batch([batch[name] for name in names], schema(names)))
             for name, column in columns.items():
                 column[first : first + len(batch[name])] = batch[name]
-    told = {"columns": names[1:], "first_ns": int(columns["t_ns"][0])}
-    told["last_ns"] = int(columns["t_ns"][-1])
+    payload = {"columns": names[1:], "first_ns": int(columns["t_ns"][0])}
+    payload["last_ns"] = int(columns["t_ns"][-1])
     for column in columns.values():
         column.flush()
     pack(stream, stream.with_suffix(PACKED))
     stream.unlink()
-    (folder / "told.json").write_text(json.dumps(told))
+    (folder / "told.json").write_text(json.dumps(payload))
 
 
 def _batch(draw: np.random.Generator, first: int, rows: int, drawn_j: float) -> dict[str, Any]:

@@ -165,11 +165,11 @@ def real(key: str, seed: int, seconds: float) -> float:
         (found,) = json.loads(path.read_text())["gpus"]
     off = []
     for quantity in SENSORS:
-        told = found["sensors"].get(quantity.value)
-        if told is not None:
+        payload = found["sensors"].get(quantity.value)
+        if payload is not None:
             off += [
-                told["update_period_s"]["value"] / sensor.period_s - 1,
-                told["window_s"]["value"] / true_window_s(sensor, quantity) - 1,
+                payload["update_period_s"]["value"] / sensor.period_s - 1,
+                payload["window_s"]["value"] / true_window_s(sensor, quantity) - 1,
             ]
     return max(map(abs, off), default=float("inf"))
 

@@ -143,14 +143,14 @@ def after(rounds: int, draw: random.Random) -> Iterator[Program]:
 def result_of(program: Program) -> dict[str, Any]:
     """What joulewise tells of the program, run on a simulation of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "result.json"
+        payload = Path(folder) / "result.json"
         figures = [f"{program.delay_s}", f"{program.load_s}", f"{program.cpu_s}"]
         store = str(Path(folder) / "runs")
         if program.way == "run":
-            command = [*JOULEWISE, "--store", store, "run", "--json", str(told), "--"]
+            command = [*JOULEWISE, "--store", store, "run", "--json", str(payload), "--"]
             command += [sys.executable, "-c", _LOAD + _RUN, *figures]
         else:
-            command = [sys.executable, "-c", _LOAD + _MEASURE, *figures, store, str(told)]
+            command = [sys.executable, "-c", _LOAD + _MEASURE, *figures, store, str(payload)]
         inside = [program.other_s, program.trains_s, command]
         subprocess.run(
             [
@@ -162,7 +162,7 @@ def result_of(program: Program) -> dict[str, Any]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        result: dict[str, Any] = json.loads(told.read_text())
+        result: dict[str, Any] = json.loads(payload.read_text())
         return result
 
 

@@ -91,6 +91,7 @@ def make_sources(place: Path, only: Collection[str] = ()) -> list[Source]:
         "cpu": _record,
         "killed": _record_killed,
         "group": _record_group,
+        "tuned": _record_tuned,
         "sweep": lambda store, _: _sweep(store),
     }
     wanted = [name for name in makers if not only or name in only]
@@ -117,6 +118,21 @@ def _record(store: Path, script: Path, *options: str, gpu: str = "", over_rows: 
 def _record_group(store: Path, script: Path) -> None:
     for _ in range(2):
         _record(store, script, "--group", "pair", gpu="v100")
+
+
+def _record_tuned(store: Path, script: Path) -> None:
+    """A tuning that settles after about 110 steps; ``script`` has too few."""
+    steps = Path(__file__).parents[1] / "examples" / "simulated_steps.py"
+    tune = ("tune", "--axis", "power-limit", "--by", "energy", "--")
+    subprocess.run(
+        [
+            *(*_program(), "sim", "--gpu", "v100", "--as-root", "--"),
+            *(*_program(), "--store", str(store), *tune, sys.executable, str(steps), "150"),
+        ],
+        check=True,
+        capture_output=True,
+        cwd=script.parent,
+    )
 
 
 def _record_killed(store: Path, script: Path) -> None:
@@ -401,32 +417,35 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} in JSON")
 
 
-def numbers(told: Any, path: str = "") -> dict[str, Any]:
+def numbers(reported: Any, path: str = "") -> dict[str, Any]:
     """Every number and null of a JSON value by where it stands."""
     found: dict[str, Any] = {}
-    if isinstance(told, dict):
-        for key, value in told.items():
+    if isinstance(reported, dict):
+        for key, value in reported.items():
             found.update(numbers(value, f"{path}.{key}"))
-    elif isinstance(told, list):
-        found[f"{path}.length"] = len(told)
-        for i, value in enumerate(told):
+    elif isinstance(reported, list):
+        found[f"{path}.length"] = len(reported)
+        for i, value in enumerate(reported):
             found.update(numbers(value, f"{path}.{i}"))
-    elif told is None or isinstance(told, int | float):
-        found[path] = told
+    elif reported is None or isinstance(reported, int | float):
+        found[path] = reported
     return found
 
 
-FIGURES = ("time_s", "energy_j", "spans", "counted", "net_total", "exit_code", "points", "best")
+FIGURES = (
+    *("time_s", "energy_j", "spans", "counted", "net_total"),
+    *("exit_code", "points", "best", "tune"),
+)
 
 
-def figures(told: Any) -> dict[str, Any]:
+def figures(payload: Any) -> dict[str, Any]:
     """The energies, times and counts of what a command wrote as JSON."""
-    if not isinstance(told, dict):
-        return numbers(told)
-    if "runs" in told:
-        shown = [{key: run.get(key) for key in FIGURES} for run in told["runs"]]
+    if not isinstance(payload, dict):
+        return numbers(payload)
+    if "runs" in payload:
+        shown = [{key: run.get(key) for key in FIGURES} for run in payload["runs"]]
         return numbers({"runs": shown})
-    return numbers({key: told[key] for key in FIGURES if key in told})
+    return numbers({key: payload[key] for key in FIGURES if key in payload})
 
 
 def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
@@ -444,13 +463,13 @@ def _same(first: Any, second: Any) -> bool:
     return bool(abs(first - second) <= SAME * max(abs(first), abs(second)))
 
 
-def cautioned(told: Any, stderr: str) -> set[str]:
+def cautioned(reported: Any, stderr: str) -> set[str]:
     """What an answer warns of: its warnings, what it skipped, and what it said on stderr."""
     found = {line for line in stderr.splitlines() if line.startswith("joulewise:")}
-    if isinstance(told, dict):
-        warned = (*told.get("warnings", ()), *told.get("cautions", ()))
+    if isinstance(reported, dict):
+        warned = (*reported.get("warnings", ()), *reported.get("cautions", ()))
         found |= {f"{one.get('code')} {one.get('device')}" for one in warned}
-        found |= {f"skipped {one['path']}" for one in told.get("skipped", ())}
+        found |= {f"skipped {one['path']}" for one in reported.get("skipped", ())}
     return found
 
 
@@ -496,14 +515,14 @@ def check(name: str, answer: Answer, before: Answer, *, is_unchecked: bool = Fal
     if not (name.endswith("--json") or name.startswith("export")):
         return ""
     try:
-        told = json.loads(answer.stdout, parse_constant=_no_constant)
+        payload = json.loads(answer.stdout, parse_constant=_no_constant)
     except ValueError as error:
         return f"{error}: {answer.stdout[:200]}"
     known = json.loads(before.stdout)
-    changed = differing(figures(known), figures(told))
+    changed = differing(figures(known), figures(payload))
     if name.startswith("ls"):
         changed = [each for each in changed if not each.endswith(" -> None")]
-    said = cautioned(told, answer.stderr)
+    said = cautioned(payload, answer.stderr)
     new = said - cautioned(known, before.stderr)
     if is_unchecked:
         new |= {each for each in said if "recorder" in each}

@@ -152,10 +152,10 @@ class Outcome:
 
 def outcome_of(case: Case) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
-        told, truth = Path(folder) / "result.json", Path(folder) / "truth.csv"
+        payload, truth = Path(folder) / "result.json", Path(folder) / "truth.csv"
         faults = [word for fault in case.faults for word in ("--fault", fault)]
         store = Path(folder) / "runs"
-        run = [*JOULEWISE, "--store", str(store), "run", "--json", str(told), "--"]
+        run = [*JOULEWISE, "--store", str(store), "run", "--json", str(payload), "--"]
         sim = [*JOULEWISE, "sim", "--gpu", case.gpus, *faults, "--truth", str(truth), "--"]
         launched_s = time.monotonic()
         process = subprocess.Popen(
@@ -168,7 +168,7 @@ def outcome_of(case: Case) -> Outcome:
             _kill_recorder(store, case.kill_s)
         process.wait()
         ended_s = time.monotonic()
-        result = json.loads(told.read_text())
+        result = json.loads(payload.read_text())
         start_s = result["start_monotonic_ns"] / 1e9
         waited_s = start_s - launched_s, ended_s - start_s - result["time_s"]
         return Outcome(case, result, _true_j(truth, result), *waited_s)

@@ -1,7 +1,7 @@
-"""Abuses a real ``joulewise guard`` on simulated GPUs, and watches every knob meanwhile.
+"""Abuses a real ``joulewise guard`` on simulated GPUs, and watches every control meanwhile.
 
 Clients of root, of a member of the allowed group and of a stranger send valid, mutated, random,
-huge, slow and half messages, hang up in the middle, do not read, and are killed. No knob may be
+huge, slow and half messages, hang up in the middle, do not read, and are killed. No control may be
 beyond what the service allows, nothing may stay set, and the service may neither fall nor grow.
 
     python benchmarks/guard_abuse.py --messages 100000
@@ -87,7 +87,7 @@ def abuse(messages: int, seed: int) -> int:
             crowd.run(until=messages)
             after = service.memory_b(), service.descriptors()
             took_s = time.monotonic() - began_s
-            restored_s = until(watcher.is_as_it_was, "every knob is what it was")
+            restored_s = until(watcher.is_as_it_was, "every control is what it was")
             until(lambda: not any(file.holds for file in read_journals(state)), "no lease is left")
         is_alive = service.process.poll() is None
         status = service.stop()
@@ -98,7 +98,7 @@ def abuse(messages: int, seed: int) -> int:
         "the service lived, and ended well": is_alive and status == 0,
         "no journal is left": not read_journals(state),
         "nothing unexpected is in its log": not bugs,
-        "no knob was ever beyond what is allowed": not watcher.beyond,
+        "no control was ever beyond what is allowed": not watcher.beyond,
         f"all was put back within {RESTORED_S:g} s": restored_s <= RESTORED_S,
         "some leases were given, to members and root": crowd.count(LEASED) > 0,
         "no stranger was let in": crowd.strangers_leased == 0 and crowd.count(SHUT_OUT) > 0,
@@ -110,7 +110,7 @@ def abuse(messages: int, seed: int) -> int:
     )
     print(f"leased, refused     {crowd.count(LEASED):,}, {crowd.count(REFUSED):,}")
     print(f"strangers turned away {crowd.count(SHUT_OUT):,}")
-    print(f"knobs looked at     {watcher.looks:,} times, {len(watcher.seen)} states seen")
+    print(f"controls looked at     {watcher.looks:,} times, {len(watcher.seen)} states seen")
     print(f"all put back after  {restored_s:.2f} s")
     print(
         f"memory (RSS)        {before[0] / 2**20:.1f} MiB after {WARM:.0%}, "
@@ -188,7 +188,7 @@ def nvml() -> Iterator[None]:
 
 @dataclass
 class Watcher:
-    """Looks at all knobs all the time: limits through NVML, locks in the simulator's memory."""
+    """Looks at all controls all the time: limits through NVML, locks in the simulator's memory."""
 
     looks: int = 0
     seen: set[tuple[int, float]] = field(default_factory=set)
@@ -198,7 +198,7 @@ class Watcher:
         pynvml.nvmlInit()
         self._handles = [pynvml.nvmlDeviceGetHandleByIndex(gpu) for gpu in range(len(START_W))]
         self._shared = SharedGpuMemory.open(os.environ["JOULEWISE_SIM"])
-        self._start = self._knobs()
+        self._start = self._controls()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
@@ -210,9 +210,9 @@ class Watcher:
         pynvml.nvmlShutdown()
 
     def is_as_it_was(self) -> bool:
-        return self._knobs() == self._start
+        return self._controls() == self._start
 
-    def _knobs(self) -> list[ControlSettings]:
+    def _controls(self) -> list[ControlSettings]:
         return [self._shared.controls(gpu) for gpu in range(len(START_W))]
 
     def _watch(self) -> None:
@@ -223,7 +223,7 @@ class Watcher:
                 low, high = ALLOWED_W.get(gpu, (START_W[gpu], START_W[gpu]))
                 if limit_w != START_W[gpu] and not low <= limit_w <= high:
                     self.beyond.append((gpu, limit_w))
-            for gpu, controls in enumerate(self._knobs()):
+            for gpu, controls in enumerate(self._controls()):
                 lock = controls.sm_lock_mhz
                 low, high = ALLOWED_MHZ.get(gpu, (0, 0))
                 if lock is not None and not low <= min(lock) <= max(lock) <= high:
@@ -251,8 +251,8 @@ class Crowd:
 
     @property
     def strangers_leased(self) -> int:
-        told = zip(ROLES, self._counts, strict=True)
-        return sum(counts[LEASED] for uid, counts in told if uid == STRANGER.pw_uid)
+        result = zip(ROLES, self._counts, strict=True)
+        return sum(counts[LEASED] for uid, counts in result if uid == STRANGER.pw_uid)
 
     def run(self, until: float) -> None:
         """Until so many messages are sent; then every client is killed, wherever it is."""
@@ -338,8 +338,8 @@ def _valid(chance: random.Random, holds: list[str]) -> bytes:
         return json.dumps({"kind": "release", "hold": chance.choice(holds)}).encode() + b"\n"
     devices = chance.sample(["gpu0", "gpu1", "gpu2", "gpu3", "gpu9"], chance.choice([1, 1, 2]))
     wanted = [{"device": device, "settings": _settings(chance)} for device in devices]
-    told = {"kind": "lease", "wanted": wanted, "force": chance.random() < 0.8}
-    return json.dumps(told).encode() + b"\n"
+    result = {"kind": "lease", "wanted": wanted, "force": chance.random() < 0.8}
+    return json.dumps(result).encode() + b"\n"
 
 
 def _settings(chance: random.Random) -> dict[str, float]:

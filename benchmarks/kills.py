@@ -91,7 +91,7 @@ class Round:
             "recorder": [self.recorder],
             "joulewise": [self.process.pid],
         }
-        return pids.get(who) or [pid for part in pids.values() for pid in part]
+        return pids.get(who) or [self.recorder, self.process.pid, self.command]
 
 
 def play(store: Path, who: str, point: str | None, wait_s: float) -> str:
@@ -104,8 +104,10 @@ def play(store: Path, who: str, point: str | None, wait_s: float) -> str:
             time.sleep(wait_s)
         command_ended = ended(playing.command)
         killed_ns = time.monotonic_ns()
-        for pid in playing.victims(who):
-            kill(pid, signal.SIGKILL)
+        # Stopped first, so that none of them sees another one's death.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in playing.victims(who):
+                kill(pid, number)
         kill(playing.recorder, signal.SIGCONT)
         if who == "recorder" and not command_ended and ended(playing.command):
             raise LeftError("killing the recorder ended the command")

@@ -119,7 +119,7 @@ def bands_of(found: Sequence[Beside]) -> Bands:
 HEADER = (
     (
         "| GPU | network | metric | published cap | found | score at the published "
-        "| slower there | published | saves there | published |"
+        "| slowdown at that cap | published | saving at that cap | published |"
     ),
     "|---|---|---|---|---|---|---|---|---|---|",
 )
@@ -147,9 +147,9 @@ def band_line(it: tuple[str, str, tuple[float, float], tuple[float, float]]) -> 
 
 
 def page(found: Sequence[Beside], table: str, bands: str, verdicts: Verdicts, seed: int) -> str:
-    told = "\n".join(f"- {each.strip()}" for each in verdicts.lines)
+    result = "\n".join(f"- {each.strip()}" for each in verdicts.lines)
     stated = 100 * max(it.excess_of_stated for it in found)
-    return INTRODUCTION.format(table=table, bands=bands, told=told, seed=seed, stated=stated)
+    return INTRODUCTION.format(table=table, bands=bands, result=result, seed=seed, stated=stated)
 
 
 INTRODUCTION = """# Published choices, found again

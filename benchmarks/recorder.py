@@ -59,9 +59,9 @@ def main() -> None:
 def judge_time(verdicts: Verdicts, run: Path, what: str) -> None:
     lanes = [read_manifest(run).recorder.lanes[gpu] for gpu in GPUS]  # type: ignore[union-attr]
     lines = [json.loads(line) for line in _lines(run / MISSES)]
-    told = {gpu: sum(line["missed"] for line in lines if gpu in line["channels"]) for gpu in GPUS}
+    result = {gpu: sum(line["missed"] for line in lines if gpu in line["channels"]) for gpu in GPUS}
     met = min(lane["rows"] / (lane["rows"] + lane["missed"]) for lane in lanes)
-    untold = sum(lane["missed"] - told[gpu] for gpu, lane in zip(GPUS, lanes, strict=True))
+    untold = sum(lane["missed"] - result[gpu] for gpu, lane in zip(GPUS, lanes, strict=True))
     verdicts.at_most(f"{what}: CV of the rate", max(lane["rate_cv"] for lane in lanes), 0.02)
     verdicts.at_least(f"{what}: deadlines met", met, 0.998, percent=True)
     verdicts.at_most(f"{what}: misses not recorded", untold, 0, percent=False)
@@ -96,12 +96,12 @@ def recorded(
     command = [sys.executable, "-m", "joulewise", "sim", "--gpu", "v100x8"]
     command += ["--workload", "resnet50", "--latency", latency, "--"]
     command += [sys.executable, __file__, "record", str(run), str(rate_hz or ""), str(seconds)]
-    told: dict[str, Any] = json.loads(
+    payload: dict[str, Any] = json.loads(
         subprocess.run(command, check=True, capture_output=True).stdout
     )
     rate = f"{rate_hz:g} Hz" if rate_hz else "The default rate"
-    print(f"{rate} for {seconds:g} s, latency {latency}: {told['cpu']:.2%} of one core")
-    return run, told["cpu"]
+    print(f"{rate} for {seconds:g} s, latency {latency}: {payload['cpu']:.2%} of one core")
+    return run, payload["cpu"]
 
 
 def record(run: str, rate_hz: str, seconds: str) -> None:

@@ -38,7 +38,7 @@ from joulewise.store.checksums import with_checksum
 from joulewise.store.index.run_entry import read_entry
 from joulewise.store.layout import INDEX, MANIFEST, RESULT, SWEEPS
 from joulewise.store.runs import Skipped, with_head_checksum
-from joulewise.sweep.stored_sweeps import FILE as SWEEP_FILE
+from joulewise.sweep.stored_sweeps import SWEEP_FILE
 from joulewise.sweep.stored_sweeps import sweeps as read_sweeps
 
 FIRST_S = 1_700_000_000
@@ -80,15 +80,15 @@ def make_sweeps(store: Path, number: int) -> list[str]:
             capture_output=True,
         )
         [first] = (Path(folder) / SWEEPS).iterdir()
-        told = json.loads((first / SWEEP_FILE).read_text())
-    del told["crc32"]
-    trials = json.dumps(told.pop("trials"))
+        payload = json.loads((first / SWEEP_FILE).read_text())
+    del payload["crc32"]
+    trials = json.dumps(payload.pop("trials"))
     ids = []
     for count in range(number):
         start_s = FIRST_S + 50 * APART_S * count
         sweep_id = f"{_stamp(start_s)}-{count % 65536:04x}"
         own = {"id": sweep_id, "name": f"sweep-{count % 100}", "start_wall_ns": start_s * 10**9}
-        head = json.dumps({**told, **own}).removesuffix("}")
+        head = json.dumps({**payload, **own}).removesuffix("}")
         folder_of_it = store / SWEEPS / sweep_id
         folder_of_it.mkdir(parents=True)
         text = f'{head}, "trials": {trials}}}'.replace(first.name, sweep_id)
@@ -104,9 +104,9 @@ def make_store(store: Path, number: int, sweeps: Sequence[str]) -> None:
         capture_output=True,
     )
     (first,) = (path for path in store.iterdir() if path.is_dir() and path.name != SWEEPS)
-    told = json.loads((first / MANIFEST).read_text())
-    del told["crc32"]
-    wall_ns, manifest = str(told["wall_start_ns"]), json.dumps(told, indent=1)
+    payload = json.loads((first / MANIFEST).read_text())
+    del payload["crc32"]
+    wall_ns, manifest = str(payload["wall_start_ns"]), json.dumps(payload, indent=1)
     head, rest = (first / RESULT).read_text().split("\n", 1)
     line = json.loads(head.rstrip(",") + "}")
     del line["head_crc32"]
@@ -241,9 +241,9 @@ def change_runs(store: Path) -> None:
         elif number % 5 == 3:
             os.truncate(run / MANIFEST, 100)
         else:  # of a version that wrote no checksums
-            told = json.loads((run / MANIFEST).read_text())
-            del told["crc32"]
-            (run / MANIFEST).write_text(json.dumps(told))
+            payload = json.loads((run / MANIFEST).read_text())
+            del payload["crc32"]
+            (run / MANIFEST).write_text(json.dumps(payload))
             head, rest = result.read_text().split("\n", 1)
             first = json.loads(head.rstrip(",") + "}")
             del first["head_crc32"]

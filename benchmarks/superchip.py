@@ -104,9 +104,9 @@ class Outcome:
 
 def measure(program: Program, seed: int, folder: Path) -> Outcome:
     """Run the program once, on the boards of this seed."""
-    truth, told = folder / "truth.csv", folder / "result.json"
+    truth, payload = folder / "truth.csv", folder / "result.json"
     simulated = ["sim", "--gpu", program.gpus, "--seed", str(seed), "--truth", str(truth), "--"]
-    command = ["run", "--json", str(told), "--", sys.executable, "-c", _HEAD + program.code]
+    command = ["run", "--json", str(payload), "--", sys.executable, "-c", _HEAD + program.code]
     subprocess.run(
         [*JOULEWISE, *simulated, *JOULEWISE, *command],
         cwd=folder,
@@ -114,7 +114,7 @@ def measure(program: Program, seed: int, folder: Path) -> Outcome:
         check=True,
         capture_output=True,
     )
-    result = json.loads(told.read_text())
+    result = json.loads(payload.read_text())
     total, inside = result["energy_j"]["total"], [out["device"] for out in result["excluded"]]
     beside = [key for key in inside if not key.startswith("gpu")]
     start_ns = result["start_monotonic_ns"]

@@ -3,8 +3,8 @@
 A sweep of power limits runs on two simulated GPUs whose limits are not the defaults. It is killed
 several times over, half of the time at a random moment, half at a named point: while a run's
 guardian stands still in its lease, between two runs, around the rename of the sweep's file. Now it
-is killed alone, now with all that it has started but the guardian. Within 2 s every knob is what it
-was, nobody is left, and what was on disk is there still. In the end the same command finishes it:
+is killed alone, now with all that it has started but the guardian. Within 2 s every control is as
+before, nobody is left, and what was on disk remains. In the end the same command finishes it:
 the same set of runs as a sweep that nobody disturbed, none lost, none twice, in the sweep or in the
 store.
 
@@ -49,11 +49,11 @@ from joulewise.store.runs import Skipped, readable, status
 from joulewise.sweep.stored_sweeps import FINISHED, sweeps
 
 BOARDS, GPUS = "v100x2", 2
-MOST_S = 4.0  # after its start, or after it has turned a knob
+MOST_S = 4.0  # after its start, or after it has changed a control
 FROM_TURN = 0.75
-LOOKS = 20  # at the knobs for one at the processes, which takes much longer
+LOOKS = 20  # at the controls for one at the processes, which takes much longer
 KILLS_A_SWEEP = 10
-LEAST_TURNED = 0.3  # of all rounds
+LEAST_CHANGED = 0.3  # of all rounds
 IN_LEASE = {"after-journal": 1, "before-set": GPUS, "in-restore": GPUS}
 OF_SWEEP = ("between-runs", "before-rename-sweep.json", "after-rename-sweep.json")
 STEP = "SWEEP_KILLS_STEP_S"
@@ -65,9 +65,9 @@ Made = Counter[tuple[Setting, int]]
 
 @dataclass(frozen=True)
 class Result:
-    """What a round met: whether a knob was turned, and after how long all were as they were."""
+    """What a round met: whether a control was changed, and after how long all were as they were."""
 
-    was_turned: bool
+    was_changed: bool
     restored_s: float
 
 
@@ -116,7 +116,7 @@ class Bench:
             process = subprocess.Popen(self._command(), env=environ, stdout=log, stderr=log)
         try:
             self._await(process, point, environ[MARK])
-            was_turned = self.controls() != self._begin
+            was_changed = self.controls() != self._begin
             if process.poll() == 0:
                 return None
             guardian = self._guardian(environ[MARK])
@@ -134,7 +134,7 @@ class Bench:
             raise LeftError(f"{before - after} are lost")
         if max(after.values(), default=1) > 1:
             raise LeftError(f"some are there twice: {after}")
-        return Result(was_turned, restored_s)
+        return Result(was_changed, restored_s)
 
     def _await(self, process: subprocess.Popen[bytes], point: str | None, token: str) -> None:
         def reached() -> bool:
@@ -145,7 +145,7 @@ class Bench:
             return point in IN_LEASE and is_stopped(self._guardian(token))
 
         if point is not None or self._chance.random() < FROM_TURN:
-            until(reached, f"it is at {point or 'a knob'}")
+            until(reached, f"it is at {point or 'a control'}")
         if point is None:
             time.sleep(self._chance.uniform(0.0, MOST_S))
 
@@ -157,7 +157,7 @@ class Bench:
         return {"JOULEWISE_TEST_KILL_AT": f"{point}:{often}:{how}"}
 
     def _settled_s(self, token: str, killed_s: float) -> float:
-        """When a knob was last seen that is not as it was, until nobody is left to turn one."""
+        """When a control was last seen to differ from before, until nobody is left."""
         last_s, left = killed_s, [0]
         while left:
             for _ in range(LOOKS):
@@ -225,11 +225,11 @@ def play_all(rounds: int, chance: random.Random) -> list[Result]:
                 if result is None:
                     break
                 results.append(result)
-                turned = "turned" if result.was_turned else ""
+                changed = "changed" if result.was_changed else ""
                 where = f"{point or 'at random':26} {'alone' if alone else 'with all':8}"
                 restored = f"{1000 * result.restored_s:4.0f} ms"
                 has = sum(made(bench.sweep()).values())
-                print(f"{number:4} {where} {turned:6} {restored}, has {has} runs", flush=True)
+                print(f"{number:4} {where} {changed:6} {restored}, has {has} runs", flush=True)
             finished = bench.finish()
             if finished != undisturbed:
                 raise LeftError(f"{finished} is not {undisturbed}")
@@ -250,12 +250,12 @@ def main() -> None:
     except LeftError as error:
         print(f"FAILED: {error}")
         sys.exit(1)
-    turned = sum(each.was_turned for each in results)
+    changed = sum(each.was_changed for each in results)
     worst_s = max(each.restored_s for each in results)
-    print(f"{len(results)} kills, {turned} with knobs turned; restored within {worst_s:.2f} s")
+    print(f"{len(results)} kills, {changed} with settings changed; restored within {worst_s:.2f} s")
     print("the same runs each time, none lost, none twice")
-    if turned < LEAST_TURNED * len(results):
-        print("too few met anything turned: that shows too little")
+    if changed < LEAST_CHANGED * len(results):
+        print("too few met anything changed: that shows too little")
         sys.exit(1)
 
 

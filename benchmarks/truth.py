@@ -100,12 +100,12 @@ def measure(windows: list[tuple[str, Window]]) -> Results:
     rows = []
     for board, window in windows:
         found = window_energy(window.device, window.fast, window.buffer, np.array([window.span_ns]))
-        told = energy_of(found, 0, window.device)
-        assert told is not None
+        result = energy_of(found, 0, window.device)
+        assert result is not None
         blind = float(found.aliasing_j[0])
         rows.append(
             (
-                *(board, window.family, told.value, told.error_sampling, told.error, blind),
+                *(board, window.family, result.value, result.error_sampling, result.error, blind),
                 *(window.sensed_j, window.energy_j),
             )
         )
@@ -262,12 +262,12 @@ def judge_ratios(seed: int, each: int, verdicts: Verdicts) -> None:
             caps_w = draw.uniform(limits.minimum_w, limits.maximum_w, 2)
             pairs += [(board, make_window(draw, unit, "training", cap_w=cap)) for cap in caps_w]
     found = measure(pairs)
-    told, truth = (one[::2] / one[1::2] for one in (found.value, found.energy))
+    result, truth = (one[::2] / one[1::2] for one in (found.value, found.energy))
     relative = found.sampling / found.value
-    error = told * np.hypot(relative[::2], relative[1::2])
-    covered = float(np.mean(np.abs(told - truth) <= error))
-    print(f"\nRatios of two caps on one board: median error {np.median(error / told):.3%}")
-    verdicts.at_least(f"ratios inside without the gain part, of {len(told)}", covered, ALL)
+    error = result * np.hypot(relative[::2], relative[1::2])
+    covered = float(np.mean(np.abs(result - truth) <= error))
+    print(f"\nRatios of two caps on one board: median error {np.median(error / result):.3%}")
+    verdicts.at_least(f"ratios inside without the gain part, of {len(result)}", covered, ALL)
 
 
 def judge_control(found: Results, verdicts: Verdicts) -> None:

@@ -14,7 +14,8 @@ from functools import partial
 
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import ControlSettings
-from joulewise.simulate.physics.integrate import play, rest
+from joulewise.simulate.physics.board_state import rest
+from joulewise.simulate.physics.integrate import play
 from joulewise.simulate.sensor import ALL_QUANTITIES, POWER_AND_ENERGY
 from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import load_workload

@@ -92,7 +92,7 @@ def trained(tool: str, pairs: int, seconds: float, slowed: float, *options: str)
         "codecarbon": [program("codecarbon", "codecarbon"), *OFFLINE, program("codecarbon")],
         "zeus": [program("zeus")],
     }[tool]
-    return told([*command, *arguments])
+    return run_json([*command, *arguments])
 
 
 def slowdown(pairs_s: Array) -> Figure:
@@ -145,11 +145,11 @@ def marking_us(marked_s: list[float], rounds: int) -> Figure:
 
 
 def by_hand_us(tool: str) -> Figure:
-    took = 1e6 * np.array(told([program(tool), "-c", BY_HAND[tool]]))[:, None]
+    took = 1e6 * np.array(run_json([program(tool), "-c", BY_HAND[tool]]))[:, None]
     return Figure(float(np.median(took)), *interval(took, lambda it: np.median(it, axis=(1, 2))))
 
 
-def told(command: list[str]) -> Any:
+def run_json(command: list[str]) -> Any:
     """The last line of JSON that a command prints: wrappers print more."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

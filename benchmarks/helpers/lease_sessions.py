@@ -1,4 +1,4 @@
-"""Whoever holds leases in a round of kills, and the simulated GPUs whose knobs they turn."""
+"""Whoever holds leases in a round of kills, and the simulated GPUs whose settings they change."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def service(folder: Path, stop_at: str | None) -> Iterator[subprocess.Popen[byte
 
 
 def settled_s(gpus: Gpus, begin: list[ControlSettings], session: Session, killed_s: float) -> float:
-    """When a knob was last seen that is not as it was, until nobody is left who might turn one.
+    """When a control was last seen to differ from before, until nobody is left who may change one.
 
     Where the holder lives on, the time counts from its own end.
     """

@@ -23,7 +23,8 @@ from joulewise.record.schedule import Deadlines
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.model import BoardUnit, ControlSettings, Load
-from joulewise.simulate.physics.integrate import State, play, rest
+from joulewise.simulate.physics.board_state import State, rest
+from joulewise.simulate.physics.integrate import play
 from joulewise.simulate.timeline import Timeline, concat
 from joulewise.simulate.workloads import load_workload
 from joulewise.store.manifest import RecordedDevice
@@ -79,7 +80,7 @@ class Stage:
         limits = unit.board.limits
         capped = draw.random() < 0.5
         limit_w = draw.uniform(limits.minimum_w, limits.maximum_w) if capped else limits.default_w
-        self._draw, self._unit, self._knobs = draw, unit, ControlSettings(float(limit_w))
+        self._draw, self._unit, self._controls = draw, unit, ControlSettings(float(limit_w))
         self._state: State = rest(unit, start_ns)
         self._parts: list[Timeline] = []
 
@@ -113,7 +114,7 @@ class Stage:
         self, load: Load | None, *, until_ns: int | None = None, steps: int | None = None
     ) -> None:
         timeline, self._state = play(
-            self._unit, self._state, load, self._knobs, until_ns=until_ns, steps=steps
+            self._unit, self._state, load, self._controls, until_ns=until_ns, steps=steps
         )
         self._parts.append(timeline)
 

@@ -84,12 +84,12 @@ def _program(folder: Path, board: str, draw: np.random.Generator) -> list[Judged
     start_ns = result["start_monotonic_ns"]
     spans = [span for span in result["spans"] if span["closed"]]
     locked_ns = np.array([[span["start_s"], span["end_s"]] for span in spans]) * 1e9 + start_ns
-    told = [span["energy_j"]["gpu0"] for span in spans]
+    actual = [span["energy_j"]["gpu0"] for span in spans]
     locked = Judged(
         board,
         "locked",
-        np.array([one["value"] for one in told]),
-        np.array([one["error_sampling"] for one in told]),
+        np.array([one["value"] for one in actual]),
+        np.array([one["error_sampling"] for one in actual]),
         _sensed_j(truth, locked_ns),
         np.diff(locked_ns, axis=1)[:, 0] / 1e9,
     )
@@ -117,12 +117,12 @@ def _short_run(folder: Path, board: str, draw: np.random.Generator) -> Judged:
     result = json.loads((run / "result.json").read_text("utf-8"))
     start_ns = result["start_monotonic_ns"]
     run_ns = np.array([[start_ns, start_ns + result["time_s"] * 1e9]])
-    told = result["energy_j"]["gpu0"]
+    payload = result["energy_j"]["gpu0"]
     return Judged(
         board,
         "run",
-        np.array([told["value"]]),
-        np.array([told["error_sampling"]]),
+        np.array([payload["value"]]),
+        np.array([payload["error_sampling"]]),
         _sensed_j(truth, run_ns),
         np.array([result["time_s"]]),
     )

@@ -42,6 +42,9 @@ BURST_S: Final = (0.15, 1.2)
 MOST_STEPS: Final = 6
 PAUSES_S: Final = {"0.1 s": (0.1, 0.1), "0.3 s": (0.3, 0.3), "0.5-0.9 s": (0.5, 0.9)}
 BRIEF_S: Final = (0.02, 0.1)
+# Spans of a sensor's period or some, and pauses that no reading shows by themselves.
+SHORT_S: Final = (0.1, 0.5)
+SHORT_PAUSE_S: Final = 0.03
 # More samples than power_curve._WHOLE_ROWS holds as a whole, where a board's period is 20 % longer.
 LONG_SAMPLES: Final = (1 << 17) * 1.25
 LONG_JUDGED: Final = 70  # of each long program, so that three or four make a row
@@ -157,6 +160,21 @@ def _brief(draw: np.random.Generator, stage: Stage, unit: BoardUnit) -> Spans:
     return spans
 
 
+def _short(draw: np.random.Generator, stage: Stage, unit: BoardUnit) -> Spans:
+    """Spans of 0.1 to 0.5 s of other networks each, with pauses of 30 ms between them."""
+    spans: Spans = []
+    stage.rest(draw.uniform(0.3, 1.5))
+    for _ in range(10):
+        load = _network(draw, unit)
+        while load.time_s > SHORT_S[1]:
+            load = _network(draw, unit)
+        span_ns = stage.steps(load, float(np.exp(draw.uniform(*np.log(SHORT_S)))))
+        if SHORT_S[0] <= (span_ns[1] - span_ns[0]) / _S <= SHORT_S[1]:
+            spans.append(("short, pauses 30 ms", span_ns))
+        stage.rest(SHORT_PAUSE_S)
+    return spans
+
+
 def _long(draw: np.random.Generator, stage: Stage, unit: BoardUnit) -> Spans:
     """Epochs of 1 to 300 s with breaks, for longer than samples are held as a whole."""
     period_s = load_board(unit.board.key).sensor.period_s
@@ -190,6 +208,7 @@ SHAPES: Final[dict[str, Shape]] = {
     **{f"bursts, {name}": Shape(_bursts(pause_s, name)) for name, pause_s in PAUSES_S.items()},
     "bursts, no samples": Shape(_bursts((0.1, 0.9), "no samples"), samples=False),
     "brief": Shape(_brief),
+    "short": Shape(_short),
     "no samples": Shape(_families("no samples"), samples=False),
     "whole window": Shape(_families("whole window"), whole_window=True),
     "whole window, told": Shape(_families("window told"), whole_window=True, is_told=True),

@@ -14,7 +14,8 @@ from joulewise.devices.nvidia.sensor_tables import sensor_timing
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Board, BoardUnit, ControlSettings
-from joulewise.simulate.physics.integrate import play, rest
+from joulewise.simulate.physics.board_state import rest
+from joulewise.simulate.physics.integrate import play
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.simulate.workloads import load_workload
 from joulewise.store.manifest import RecordedDevice
@@ -116,7 +117,7 @@ def off_the_tables(board: Board, draw: np.random.Generator) -> Board:
 
 def recorded_device(board: Board, *, counter: bool = True) -> RecordedDevice:
     """As the recorder would find it: what the product's own tables say of this generation."""
-    told = sensor_timing(board.architecture, board.compute_capability, Quantity.POWER)
+    result = sensor_timing(board.architecture, board.compute_capability, Quantity.POWER)
     info = DeviceInfo("gpu0", Kind.GPU, board.name, "GPU-0", "NVIDIA")
     sources = {"power_w": Source.MEASURED, "energy_j": Source.MEASURED}
     if not counter:
@@ -124,7 +125,7 @@ def recorded_device(board: Board, *, counter: bool = True) -> RecordedDevice:
     return RecordedDevice(
         info,
         sources,
-        SensorProfile(told.update_period_s, told.window_s, gain_sigma=GAIN_SIGMA),
+        SensorProfile(result.update_period_s, result.window_s, gain_sigma=GAIN_SIGMA),
         maximum_w=board.limits.maximum_w,
     )
 

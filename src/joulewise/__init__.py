@@ -1,4 +1,4 @@
-"""What deep-learning training costs in joules, and the settings that cost fewer.
+"""Measure the energy of deep-learning training, and find settings that need less.
 
 The names in ``__all__`` are the public interface. Each is imported at its first use, because
 ``import joulewise`` stands in people's training scripts.
@@ -12,20 +12,25 @@ if TYPE_CHECKING:
     from joulewise.data import Unavailable
     from joulewise.devices import Device, Discovery, discover
     from joulewise.errors import JoulewiseError
+    from joulewise.optimise.live.tuned_measurement import TunedMeasurement, tune
     from joulewise.session.measure import Measurement, measure
-    from joulewise.session.spans import span
+    from joulewise.session.spans import log, span
 
 __all__ = [
     "Device",
     "Discovery",
     "JoulewiseError",
     "Measurement",
+    "TunedMeasurement",
     "Unavailable",
     "__version__",
+    "callbacks",
     "control",
     "discover",
+    "log",
     "measure",
     "span",
+    "tune",
 ]
 
 _MODULES = {
@@ -34,8 +39,11 @@ _MODULES = {
     "discover": "joulewise.devices",
     "JoulewiseError": "joulewise.errors",
     "Measurement": "joulewise.session.measure",
+    "TunedMeasurement": "joulewise.optimise.live.tuned_measurement",
+    "log": "joulewise.session.spans",
     "measure": "joulewise.session.measure",
     "span": "joulewise.session.spans",
+    "tune": "joulewise.optimise.live.tuned_measurement",
     "Unavailable": "joulewise.data",
 }
 
@@ -49,6 +57,8 @@ def __getattr__(name: str) -> Any:
         return version("joulewise")
     if name == "control":
         return import_module("joulewise.control")
+    if name == "callbacks":
+        return import_module("joulewise.session.callbacks")
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'joulewise' has no attribute {name!r}")

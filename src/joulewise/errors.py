@@ -14,14 +14,19 @@
     │   ├── HeldError                somebody else holds the setting
     │   ├── DriverMissingError       the vendor's library or driver is not installed
     │   └── DriverHangsError         it does not answer, and may still carry out the request
-    └── SimulationError              125: the simulated GPUs cannot be started
+    ├── SimulationError              125: the simulated GPUs cannot be started
+    └── PolicyError                  125: what chooses for a recurring job failed, maybe a plug-in
 
 They are raised anywhere and printed in one place, :func:`joulewise.cli.main`.
 """
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class JoulewiseError(Exception):
@@ -87,6 +92,10 @@ class SimulationError(JoulewiseError):
     pass
 
 
+class PolicyError(JoulewiseError):
+    pass
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The beginning of a hint, ``did you mean v100? ``; empty where no known name is close."""
     from difflib import get_close_matches
@@ -94,3 +103,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names_by_lower = {each.lower(): each for each in known}
     close = get_close_matches(name.lower(), names_by_lower, 1)
     return f"did you mean {names_by_lower[close[0]]}? " if close else ""
+
+
+def installed_command() -> str:
+    """Path of this environment's ``joulewise``, quoted for a shell.
+
+    For hints with ``sudo``, which has a PATH of its own.
+    """
+    beside = Path(sys.executable).with_name("joulewise")
+    path = str(beside) if beside.exists() else shutil.which("joulewise")
+    return shlex.quote(path) if path else f"{shlex.quote(sys.executable)} -m joulewise"

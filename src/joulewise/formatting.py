@@ -252,7 +252,7 @@ SENSORS: Final = {
     Quantity.SM_CLOCK: "SM clock",
     Quantity.MEMORY_CLOCK: "memory clock",
     Quantity.PERFORMANCE_STATE: "performance state",
-    Quantity.THROTTLE: "throttled by",
+    Quantity.THROTTLE: "clocks reduced by",
     Quantity.TEMPERATURE: "temperature",
     Quantity.FAN: "fan",
     Quantity.MEMORY_USED: "memory used",
@@ -284,12 +284,12 @@ GROUPS: Final[tuple[tuple[str, dict[Quantity, str]], ...]] = (
         },
     ),
     ("clock", {Quantity.SM_CLOCK: "SM", Quantity.MEMORY_CLOCK: "memory"}),
-    ("state", {Quantity.PERFORMANCE_STATE: "", Quantity.THROTTLE: "throttled by"}),
+    ("state", {Quantity.PERFORMANCE_STATE: "", Quantity.THROTTLE: "clocks reduced by"}),
     ("temperature", {Quantity.TEMPERATURE: "", Quantity.FAN: "fan"}),
     ("memory used", {Quantity.MEMORY_USED: ""}),
     ("PCIe", {Quantity.PCIE_TX: "sent", Quantity.PCIE_RX: "received"}),
 )
-KNOBS: Final = {knob: knob.label for knob in ControlKind}
+CONTROLS: Final = {control: control.label for control in ControlKind}
 _SI: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY: Final = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
 # The units by the last part of the names of quantities and controls, such as power_limit_w.
@@ -324,15 +324,15 @@ def simulated(keys: Iterable[str]) -> str:
     return f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} simulated"
 
 
-def setting(knob: ControlKind, value: float) -> str:
+def setting(control: ControlKind, value: float) -> str:
     """The value of a control with its unit: ``150 W``."""
-    return with_unit(value, _unit(knob))
+    return with_unit(value, _unit(control))
 
 
-def settings(knob: ControlKind, low: float, high: float, choices: Sequence[float] | None) -> str:
+def settings(control: ControlKind, low: float, high: float, choices: Sequence[float] | None) -> str:
     """The range of a control: ``135-1530 MHz, 187 steps``."""
     steps = f", {len(choices)} steps" if choices and len(choices) > 1 else ""
-    return _join_range(setting(knob, low), setting(knob, high)) + steps
+    return _join_range(setting(control, low), setting(control, high)) + steps
 
 
 def throttle(bits: float, vendor: str) -> str:

@@ -17,8 +17,7 @@ from joulewise.analyse.attribution import (
     read_sightings,
 )
 from joulewise.data import Excluded, PowerScope, Source, WarningCode
-from joulewise.record.processes import ENDED, SIMULATION
-from joulewise.store.layout import PROCESSES
+from joulewise.store.layout import ENDED, PROCESSES, SIMULATION
 from joulewise.store.manifest import Manifest
 from tests.helpers.run_directories import PID, START, S, device
 
@@ -236,7 +235,7 @@ def test_a_driver_without_a_process_list_counts_all_gpus_with_a_warning():
 def test_a_command_that_ended_before_the_first_process_list():
     choice = choose(manifest(device("gpu0")), [], START, START + S // 10)
     assert choice.counted == ("gpu0",)
-    assert choice.warnings[0].message.startswith("the recording was over before the processes")
+    assert choice.warnings[0].message.startswith("the recording ended before the processes")
 
 
 def test_process_ids_of_the_host_count_all_and_say_so():

@@ -68,5 +68,5 @@ def test_the_forecast_has_the_time_it_was_made(tmp_path):
     outlook = {"reason": "too early", "fix": ""}
     live = {"time_s": 6.5, "epochs": {"done": 6, "total": 14}, "outlook": outlook}
     (run / LIVE).write_text(json.dumps(live))
-    (note,) = (it for it in run_view(analyse(run)).notes if it.startswith("forecast"))
-    assert note.startswith("forecast at 6.50 s: epoch 6 of 14 is done")
+    (note,) = (it for it in run_view(analyse(run)).notes if it.startswith("no forecast"))
+    assert note.startswith("no forecast at 6.50 s: epoch 6 of 14 is done")

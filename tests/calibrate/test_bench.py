@@ -24,7 +24,7 @@ def under_sim(*command, sim=(), **environ):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
         env={**os.environ, **environ},
     )
 
@@ -42,8 +42,8 @@ def test_a_simulated_gpu_in_real_time_and_its_card():
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # nothing is drawn where there is no terminal
-    told, end = json.JSONDecoder().raw_decode(done.stdout)
-    (gpu,) = told["gpus"]
+    payload, end = json.JSONDecoder().raw_decode(done.stdout)
+    (gpu,) = payload["gpus"]
     timing = gpu["sensors"]["power_w"]
     assert timing["update_period_s"]["value"] == pytest.approx(0.02, rel=0.1)
     # Late readings on a busy machine blur the window, and its error says so.

@@ -90,10 +90,10 @@ def test_too_short_a_time_is_refused():
 
 
 def test_progress_goes_up_to_the_end():
-    told = []
-    calibrate(BOARD, {}, VirtualBench(unit_of("v100", 1)), 8.0, progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == pytest.approx(1.0)
+    result = []
+    calibrate(BOARD, {}, VirtualBench(unit_of("v100", 1)), 8.0, progress=result.append)
+    assert result == sorted(result)
+    assert result[-1] == pytest.approx(1.0)
 
 
 def test_waves_are_as_long_as_requested_and_never_regular():
@@ -159,7 +159,7 @@ class TestTelling:
             "20.000 ± 0.001 ms",
             "10.00 ± 0.01 ms",
             "5.0 ± 0.5 ms",
-            "50.0% ± 0.1%",
+            "50.0 % ± 0.1 %",
             "48.0 ± 0.1 Hz",
             "needs a wall meter",
         ):
@@ -174,8 +174,8 @@ class TestTelling:
 
     def test_an_average_of_a_second_is_pointed_out(self):
         second = replace(TIMING, window_s=CalibratedValue(1.0, 0.01))
-        told = warnings(replace(FOUND, sensors={Quantity.POWER: second}, tables={}))
-        assert any("averaged over about a second" in line for line in told)
+        result = warnings(replace(FOUND, sensors={Quantity.POWER: second}, tables={}))
+        assert any("averaged over about a second" in line for line in result)
 
     def test_instant_power_has_columns_of_its_own_where_it_differs(self):
         same = replace(FOUND, sensors={Quantity.POWER: TIMING, Quantity.POWER_INSTANT: TIMING})
@@ -190,20 +190,20 @@ class TestTelling:
         text = self.shown(found)
         assert "not calibrated: the load moved it too little" in text
         assert "no log (log more)" in text
-        (told,) = as_json([found])["gpus"]
-        assert told["sensors"] == {"power_w": None}
-        assert len(told["warnings"]) == 2
+        (payload,) = as_json([found])["gpus"]
+        assert payload["sensors"] == {"power_w": None}
+        assert len(payload["warnings"]) == 2
 
     def test_json_has_every_figure(self, environ):
         found = keep(
             replace(FOUND, gain=CalibratedValue(1.01, 0.02), gain_how="a meter"), environ, WHEN
         )
-        (told,) = json.loads(json.dumps(as_json([found])))["gpus"]
-        assert told["device"] == "gpu0"
-        assert told["sensors"]["power_w"]["window_s"] == {"value": 0.01, "error": 1e-5}
-        assert told["tables"]["power_w"] == {"update_period_s": 0.02, "window_s": 0.01}
-        assert told["gain"] == {"value": 1.01, "error": 0.02}
-        assert told["card"].endswith("GPU-1.json")
+        (payload,) = json.loads(json.dumps(as_json([found])))["gpus"]
+        assert payload["device"] == "gpu0"
+        assert payload["sensors"]["power_w"]["window_s"] == {"value": 0.01, "error": 1e-5}
+        assert payload["tables"]["power_w"] == {"update_period_s": 0.02, "window_s": 0.01}
+        assert payload["gain"] == {"value": 1.01, "error": 0.02}
+        assert payload["card"].endswith("GPU-1.json")
 
 
 def test_a_card_on_disk_reads_back_as_what_was_found(environ):

@@ -28,7 +28,7 @@ def swept(joulewise):
     return make
 
 
-def told(ran):
+def printed_json(ran):
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 
@@ -41,7 +41,7 @@ def test_without_a_sweep_the_newest_are_listed(joulewise, swept):
     assert heading.split() == ["sweep", "name", "started", "state", "runs", "settings", "workload"]
     assert [line.split()[0] for line in lines] == ids
     assert all("finished" in line and "4: limit" in line for line in lines)
-    listed = told(joulewise("choose", "--json", "-"))["sweeps"]
+    listed = printed_json(joulewise("choose", "--json", "-"))["sweeps"]
     assert [sweep["id"] for sweep in listed] == ids
     assert listed[0]["runs"] == {"whole": 12, "looks": 0, "stopped": 0, "failed": 0}
 
@@ -91,7 +91,7 @@ def test_damaged_sweeps_are_listed_as_such(joulewise, swept, store):
     assert ran.returncode == 0
     assert sound in ran.stdout
     assert f"cannot be read: {damaged}: sweep.json is damaged" in ran.stderr
-    listed = told(joulewise("choose", "--json", "-"))
+    listed = printed_json(joulewise("choose", "--json", "-"))
     assert [sweep["id"] for sweep in listed["sweeps"]] == [sound]
     assert [each["path"].rpartition("/")[2] for each in listed["skipped"]] == [damaged]
     damage(store, sound)
@@ -102,7 +102,7 @@ def test_damaged_sweeps_are_listed_as_such(joulewise, swept, store):
 def test_a_sweep_is_found_by_any_of_its_names(joulewise, swept, which):
     known = swept("--name", "mine")
     word = {"last": "last", "name": "mine", "id": known, "prefix": known[:-1]}[which]
-    assert told(joulewise("choose", word, "--json", "-"))["id"] == known
+    assert printed_json(joulewise("choose", word, "--json", "-"))["id"] == known
 
 
 @pytest.mark.parametrize("form", [(), ("--json", "-"), ("--format", "csv")])
@@ -110,10 +110,10 @@ def test_of_a_sweep_that_was_interrupted_it_shows_how_far_it_is(joulewise, swept
     older = swept("--name", "older")
     newer = swept("--name", "newer")
     file = store / "sweeps" / newer / "sweep.json"
-    told = json.loads(file.read_text())
-    del told["crc32"]
-    kept = [each for each in told["trials"] if each["block"] < 2]
-    file.write_text(json.dumps({**told, "state": "running", "trials": kept}))
+    payload = json.loads(file.read_text())
+    del payload["crc32"]
+    kept = [each for each in payload["trials"] if each["block"] < 2]
+    file.write_text(json.dumps({**payload, "state": "running", "trials": kept}))
     ran = joulewise("choose", "last", *form)
     assert ran.returncode == 0
     said = ran.stderr if form else ran.stdout
@@ -132,7 +132,7 @@ def test_a_sweep_without_its_reference_has_no_recommendation(joulewise, swept, s
     file.write_text(json.dumps({**all_of_it, "state": "running", "trials": kept}))
 
     ran = joulewise("choose", "last")
-    result = told(joulewise("choose", "last", "--json", "-"))
+    result = printed_json(joulewise("choose", "last", "--json", "-"))
     assert result["best"] == result["outlook"] == result["findings"] == {}
     assert result["state"] == "interrupted"
     assert "no_reference" in {it["code"] for it in result["cautions"]}
@@ -143,7 +143,7 @@ def test_a_sweep_without_its_reference_has_no_recommendation(joulewise, swept, s
     program, *words = shlex.split(missing, comments=True)
     assert program == "joulewise"
     assert joulewise(*words).returncode == 0
-    done = told(joulewise("choose", "last", "--json", "-"))
+    done = printed_json(joulewise("choose", "last", "--json", "-"))
     assert (done["id"], done["state"]) == (known, "finished")
     assert set(done["best"]) == {"energy"}
 
@@ -153,10 +153,10 @@ def test_a_search_counts_its_runs_alike_everywhere(joulewise):
     axes = ("--power-limit", "150:300:50", "--sm-clock", "900:1500:300", "--by", "edp")
     swept = joulewise("sweep", "--sim", "v100", "--workload", "resnet50", "--adaptive", *axes)
     assert re.search(r"at most \d+ runs and short trials", swept.stderr)
-    result = told(joulewise("choose", "last", "--json", "-"))
+    result = printed_json(joulewise("choose", "last", "--json", "-"))
     runs = sum(point["n"] for point in result["points"])
     search = result["search"]
-    (listed,) = told(joulewise("choose", "--json", "-"))["sweeps"]
+    (listed,) = printed_json(joulewise("choose", "--json", "-"))["sweeps"]
     *_, line = joulewise("choose").stdout.splitlines()
     assert search["looks"] > 0
     assert runs == search["runs"] == listed["runs"]["whole"] == int(line.split()[4])
@@ -175,10 +175,12 @@ def test_the_energy_of_a_step_that_is_not_stored_is_shown_so(joulewise, swept):
     *_, finding = (line for line in ran.stdout.splitlines() if "no recommendation" in line)
     assert finding.startswith("no recommendation by energy, EDP, ")
     assert finding.endswith(": the reference, 300 W, has no energy per step")
-    told_of = told(joulewise("choose", "last", "--per", "step", "--json", "-"))["cautions"]
+    told_of = printed_json(joulewise("choose", "last", "--per", "step", "--json", "-"))["cautions"]
     (caution,) = (it for it in told_of if it["code"] == "no_energy")
     assert "--per epoch" in caution["hint"]
-    by_time = told(joulewise("choose", "last", "--per", "step", "--by", "time", "--json", "-"))
+    by_time = printed_json(
+        joulewise("choose", "last", "--per", "step", "--by", "time", "--json", "-")
+    )
     assert by_time["best"]["time"]["settings"] == {"power_limit_w": 300}
 
 
@@ -189,7 +191,7 @@ def test_where_no_limit_binds_the_reference_is_recommended_and_no_limit_set(joul
     for ran in (swept, chosen):
         assert "keep the reference, 300 W" in ran.stdout or "nothing beats" in ran.stdout
         assert "--power-limit=" not in ran.stdout
-    result = told(joulewise("choose", "last", "--json", "-"))
+    result = printed_json(joulewise("choose", "last", "--json", "-"))
     for metric in ("energy", "edp"):
         assert result["best"][metric]["choice"]["recommended"] == {"power_limit_w": 300}
         assert result["outlook"][metric]["command"] is None
@@ -202,10 +204,10 @@ def samples_of_an_epoch():
 
 def test_a_full_training_from_simulated_epochs_and_samples(joulewise, swept):
     swept("--by", "energy")
-    run = told(joulewise("choose", "last", "--json", "-"))
-    look = told(joulewise("choose", "last", "--epochs", "10", "--json", "-"))
+    run = printed_json(joulewise("choose", "last", "--json", "-"))
+    look = printed_json(joulewise("choose", "last", "--epochs", "10", "--json", "-"))
     whole = ("--epochs", "10", "--samples", "1281167")
-    full = told(joulewise("choose", "last", *whole, "--json", "-"))
+    full = printed_json(joulewise("choose", "last", *whole, "--json", "-"))
     assert full["per"] == "training"
     ratio = full["reference"]["time_s"]["mean"] / look["reference"]["time_s"]["mean"]
     assert ratio == pytest.approx(1_281_167 / samples_of_an_epoch(), rel=0.02)
@@ -219,7 +221,7 @@ def test_a_full_training_from_simulated_epochs_and_samples(joulewise, swept):
 def test_epochs_scale_what_happens_in_them(joulewise, swept):
     swept()
     one, ten = (
-        told(joulewise("choose", "last", "--epochs", str(epochs), "--json", "-"))
+        printed_json(joulewise("choose", "last", "--epochs", str(epochs), "--json", "-"))
         for epochs in (1, 10)
     )
     ratio = ten["reference"]["energy_j"]["mean"] / one["reference"]["energy_j"]["mean"]
@@ -246,7 +248,7 @@ def test_the_csv_has_what_is_recommended_as_the_json_has_it(joulewise, workload)
     """No limit holds mnist-small back: the reference is recommended, whatever is preferred."""
     space = ("--power-limit", "150,225,300", "--repeat", "3", "--name", "s")
     joulewise("sweep", "--sim", "v100", "--workload", workload, *space)
-    best = told(joulewise("choose", "s", "--json", "-"))["choices"]["gpu"]
+    best = printed_json(joulewise("choose", "s", "--json", "-"))["choices"]["gpu"]
     rows = csv.DictReader(io.StringIO(joulewise("choose", "s", "--format", "csv").stdout))
     shown = {row["metric"]: row["recommended_power_limit_w"] for row in rows}
     assert shown.pop("reference") == ""
@@ -261,7 +263,7 @@ def test_the_csv_has_what_is_recommended_as_the_json_has_it(joulewise, workload)
 def test_why_a_choice_has_another_interval_than_its_setting_is_shown(joulewise, swept):
     swept("--by", "energy")
     shown = " ".join(joulewise("choose", "last", "--points").stdout.split())
-    assert "widened for having chosen the best of several settings" in shown
+    assert "allow for the fact that the best of several settings was selected" in shown
 
 
 def test_narrow_terminals_get_whole_figures(joulewise, swept, monkeypatch):
@@ -278,9 +280,9 @@ def test_narrow_terminals_get_whole_figures(joulewise, swept, monkeypatch):
 
 def test_what_is_counted_can_be_another(joulewise, swept):
     swept("--by", "energy")
-    gpu = told(joulewise("choose", "last", "--json", "-"))
+    gpu = printed_json(joulewise("choose", "last", "--json", "-"))
     heavy = ("--boundary", "node", "--overhead-w", "650")
-    node = told(joulewise("choose", "last", *heavy, "--json", "-"))
+    node = printed_json(joulewise("choose", "last", *heavy, "--json", "-"))
     assert gpu["best"]["energy"]["settings"] == {"power_limit_w": 150}
     assert node["best"]["energy"]["settings"]["power_limit_w"] > 200
     warned = joulewise("choose", "last", "--overhead-w", "650")
@@ -299,12 +301,14 @@ TABLE = """power_limit_w,batch_size,time_s,energy_j
 def test_a_table_from_elsewhere(joulewise, tmp_path):
     path = tmp_path / "measured.csv"
     path.write_text(TABLE)
-    told_of = told(joulewise("choose", str(path), "--by", "energy", "--by", "time", "--json", "-"))
+    told_of = printed_json(
+        joulewise("choose", str(path), "--by", "energy", "--by", "time", "--json", "-")
+    )
     assert told_of["reference"]["settings"] == {"power_limit_w": 300, "batch_size": "32"}
     assert told_of["best"]["energy"]["settings"] == {"power_limit_w": 150, "batch_size": "32"}
     assert told_of["best"]["time"]["settings"] == {"power_limit_w": 300, "batch_size": "64"}
     other = joulewise("choose", str(path), "--reference", "batch_size=64", "--json", "-")
-    assert told(other)["reference"]["settings"]["batch_size"] == "64"
+    assert printed_json(other)["reference"]["settings"]["batch_size"] == "64"
     shown = joulewise("choose", str(path), "--by", "energy").stdout
     assert shown.rstrip().splitlines()[-1].strip().startswith("joulewise run --power-limit=150 --")
 

@@ -37,12 +37,12 @@ def test_it_chooses_beside_what_was_published_and_ends_with_commands_that_work(
 
 
 def test_json_has_the_sweep_and_the_published_choices(joulewise):
-    told = json.loads(joulewise("demo", "--json", "-").stdout)
-    assert len(told["points"]) == 31
-    by_metric = {each["metric"]: each for each in told["published"]}
+    payload = json.loads(joulewise("demo", "--json", "-").stdout)
+    assert len(payload["points"]) == 31
+    by_metric = {each["metric"]: each for each in payload["published"]}
     assert by_metric["edp"]["power_limit_w"] == 180
     found = by_metric["edp"]["found"]
-    assert found["power_limit_w"] == told["best"]["edp"]["settings"]["power_limit_w"]
+    assert found["power_limit_w"] == payload["best"]["edp"]["settings"]["power_limit_w"]
     assert found["energy_ratio_there"] == pytest.approx(by_metric["edp"]["energy_ratio"], abs=0.02)
 
 

@@ -85,8 +85,8 @@ def test_every_span_once_with_the_energy_of_what_counts(joulewise, run):
 def test_every_span_on_every_device_that_counts(joulewise, run):
     del run
     rows = rows_of(joulewise("export", ID, "--what", "span-devices", "-o", "-"))
-    told = [(row["name"], row["index"], row["device"]) for row in rows]
-    assert told == [
+    result = [(row["name"], row["index"], row["device"]) for row in rows]
+    assert result == [
         ("epoch", "0", "gpu0"),
         ("'=epoch()", "1", "gpu0"),
         ("epoch", "0", "cpu0"),
@@ -122,7 +122,7 @@ def test_show_export_and_report_agree_to_the_last_digit(joulewise, store, tmp_pa
     steps = [("step", i, 7 * i + 0.01, 7 * i + 4.02) for i in range(seconds // 7)]
     made.spans(*epochs, *steps).processes("gpu0", (0, [(PID, "python", True)])).write()
     shown = json.loads(joulewise("show", ID, "--json", "-").stdout)["spans"]
-    told = {(span["name"], span["index"]): span["energy_j"] for span in shown}
+    payload = {(span["name"], span["index"]): span["energy_j"] for span in shown}
     rows = [
         row
         for what in ("spans", "span-devices")
@@ -130,9 +130,9 @@ def test_show_export_and_report_agree_to_the_last_digit(joulewise, store, tmp_pa
             joulewise("export", ID, "--what", what, "--format", "json", "-o", "-").stdout
         )
     ]
-    assert len(rows) == 2 * len(told)
+    assert len(rows) == 2 * len(payload)
     for row in rows:
-        energy = told[row["name"], row["index"]][row.get("device", "total")]
+        energy = payload[row["name"], row["index"]][row.get("device", "total")]
         assert row["energy_j"] == energy["value"]
         assert row["error_sampling_j"] == energy["error_sampling"]
         assert row["error_gain_j"] == energy["error_gain"]
@@ -142,7 +142,7 @@ def test_show_export_and_report_agree_to_the_last_digit(joulewise, store, tmp_pa
     (path,) = (tmp_path / "figures").glob("*epochs*.csv")
     drawn = list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
     assert [float(row["energy_j"]) for row in drawn] == [
-        told["epoch", i]["total"]["value"] for i in range(5)
+        payload["epoch", i]["total"]["value"] for i in range(5)
     ]
 
 

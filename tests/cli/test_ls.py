@@ -104,7 +104,7 @@ class TestTwoRuns:
         "damage",
         [
             *("", "{", "{}", "[]", "null", '{"energy_j": 7}', '{"format": 1, "energy_j": 7}'),
-            *(f'{{"format": 1, {told}\n' for told in _NO_RESULT),
+            *(f'{{"format": 1, {payload}\n' for payload in _NO_RESULT),
         ],
     )
     def test_a_damaged_result_is_none(self, joulewise, store, damage):
@@ -180,10 +180,10 @@ class TestEnergyThatIsNotComputed:
     def test_energy_that_no_device_reported_is_not_computed_again(self, joulewise, make_run):
         result = make_run(OLD) / RESULT
         first, rest = result.read_text().split("\n", 1)
-        told = json.loads(first.rstrip(",") + "}")
-        told["energy_j"] = dict.fromkeys(told["energy_j"])
-        del told["head_crc32"]
-        result.write_text(json.dumps(told)[:-1] + ",\n" + rest)
+        payload = json.loads(first.rstrip(",") + "}")
+        payload["energy_j"] = dict.fromkeys(payload["energy_j"])
+        del payload["head_crc32"]
+        result.write_text(json.dumps(payload)[:-1] + ",\n" + rest)
         assert joulewise("ls").stderr == ""
 
 
@@ -299,9 +299,9 @@ class TestPages:
         for run_id in self.IDS[1:]:
             shutil.copytree(first, store / run_id)
             path = store / run_id / MANIFEST
-            told = json.loads(path.read_text().replace(self.IDS[0], run_id))
-            del told["crc32"]
-            path.write_text(json.dumps(told))
+            payload = json.loads(path.read_text().replace(self.IDS[0], run_id))
+            del payload["crc32"]
+            path.write_text(json.dumps(payload))
 
     def listed(self, ran):
         return [line.split()[0] for line in ran.stdout.splitlines()[1:]]
@@ -337,14 +337,14 @@ class TestPages:
         assert ran.stderr.count("\n") == 2
 
     def test_json_has_the_page_too(self, joulewise):
-        told = json.loads(joulewise("ls", "--limit", "2", "--page", "2", "--json", "-").stdout)
-        assert [run["id"] for run in told["runs"]] == list(self.IDS[1:3])
-        assert (told["total"], told["page"], told["pages"]) == (5, 2, 3)
+        payload = json.loads(joulewise("ls", "--limit", "2", "--page", "2", "--json", "-").stdout)
+        assert [run["id"] for run in payload["runs"]] == list(self.IDS[1:3])
+        assert (payload["total"], payload["page"], payload["pages"]) == (5, 2, 3)
 
 
 @pytest.mark.parametrize(
     ("counted", "source", "shown"),
-    [(True, "in part GPU simulated", "simulated, modelled"), (False, "modelled", "modelled")],
+    [(True, "GPU simulated, others not", "simulated, modelled"), (False, "modelled", "modelled")],
 )
 def test_the_source_is_that_of_show(joulewise, make_run, counted, source, shown):
     """It was simulated, too, where the simulated GPU was not in the total."""
@@ -372,8 +372,8 @@ def test_a_run_that_is_recorded_shows_its_joules_so_far(joulewise, store):
     (run / LIVE).write_text(json.dumps(live))
     line = joulewise("ls").stdout.splitlines()[1]
     assert "recording  4.50 s  1.23 kJ" in line
-    (told,) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
-    assert (told["state"], told["energy_j"]["total"]["value"]) == ("recording", 1234.0)
+    (payload,) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
+    assert (payload["state"], payload["energy_j"]["total"]["value"]) == ("recording", 1234.0)
 
 
 def test_thousands_that_cannot_be_read_do_not_hide_the_runs(joulewise, store):

@@ -16,8 +16,8 @@ TRAIN = "from joulewise.simulate import gpu\nfor _ in range(6): gpu(0).step('res
 def measured(tmp_path, *, gpus="v100x2", faults=()):
     """The result of training on the first GPU, and what the physics say."""
     truth = tmp_path / "truth.csv"
-    told = [arg for fault in faults for arg in ("--fault", fault)]
-    simulated = [*JOULEWISE, "sim", "--gpu", gpus, "--truth", str(truth), *told, "--"]
+    options = [arg for fault in faults for arg in ("--fault", fault)]
+    simulated = [*JOULEWISE, "sim", "--gpu", gpus, "--truth", str(truth), *options, "--"]
     command = ["run", "--json", str(tmp_path / "r.json"), "--", sys.executable, "-c", TRAIN]
     subprocess.run(
         [*simulated, *JOULEWISE, *command],

@@ -6,10 +6,19 @@ import pytest
 
 from joulewise.data.sweeps import Setting
 from joulewise.errors import UsageError
-from joulewise.report.resolve import GroupRef, RunRef, SweepRef, TableRef, resolve
+from joulewise.report.resolve import (
+    GroupRef,
+    RunRef,
+    SweepRef,
+    TableRef,
+    resolve,
+    sweep_of_last_run,
+)
+from joulewise.store.index import folder_index
+from joulewise.store.layout import INDEX
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SweepSpec
-from joulewise.sweep.stored_sweeps import create
+from joulewise.sweep.stored_sweeps import create_sweep
 
 OLD, NEW, OTHER = "20260101-000000-aaaa", "20260102-000000-bbbb", "20260103-000000-cccc"
 RUN_SPELLINGS = {
@@ -35,7 +44,7 @@ def runs(make_run, store):
 @pytest.fixture
 def sweep(store):
     setting = Setting.of({"power_limit_w": 150.0})
-    return create(store, SweepSpec(name="monday"), Space((setting,), setting)).name
+    return create_sweep(store, SweepSpec(name="monday"), Space((setting,), setting)).name
 
 
 def run_shown_by(verb, joulewise, name, tmp_path):
@@ -63,6 +72,17 @@ def test_each_verb_finds_the_same_run_by_every_spelling(joulewise, store, tmp_pa
 def test_last_is_the_newest_run(joulewise, tmp_path):
     for verb in ("show", "report"):
         assert run_shown_by(verb, joulewise, "last", tmp_path) == OTHER
+
+
+@pytest.mark.usefixtures("runs", "sweep")
+def test_last_asks_no_index_where_the_newest_run_is_of_no_sweep(store, monkeypatch):
+    """Otherwise it would read every sweep of a large store that has no index yet."""
+    monkeypatch.setattr(folder_index, "SMALL_STORE", 0)  # which has no index on disk
+    found = resolve(store, "last")
+    assert found == RunRef((store / OTHER,), is_exact=True)
+    assert not (store / INDEX).exists()
+    assert sweep_of_last_run(store, found.newest) is None
+    assert not (store / INDEX).exists()
 
 
 @pytest.mark.usefixtures("runs")

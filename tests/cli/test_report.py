@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from joulewise.cli.report import FORMATS
+from joulewise.cli.report_files import FORMATS
 from tests.helpers.sample_pages import embedded_data
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-11bc"
@@ -107,8 +107,8 @@ def test_a_full_disk_is_shown(joulewise, make_run):
 
 
 def test_last_after_a_sweep_is_the_sweep(joulewise, sweep):
-    told = json.loads(joulewise("report", "last", "--json", "-").stdout)
-    assert told["id"] == sweep
+    payload = json.loads(joulewise("report", "last", "--json", "-").stdout)
+    assert payload["id"] == sweep
     assert [*Path().iterdir()] == []
 
 
@@ -146,7 +146,7 @@ def test_of_a_name_that_several_have_it_is_the_newest_and_shows_so(joulewise, ma
     make_run(ID, name="twice")
     make_run(OTHER, name="twice")
     ran = joulewise("report", "twice")
-    assert "2 runs are named twice; this is the newest\n" in ran.stderr
+    assert "2 runs have the name 'twice'; the newest is used\n" in ran.stderr
     assert [path.name for path in Path().iterdir()] == [f"joulewise-{OTHER}.html"]
     for sure in (OTHER, "last"):
         assert "newest" not in joulewise("report", sure).stderr
@@ -266,7 +266,7 @@ def test_every_form_reports_the_same_numbers(joulewise, sweep):
     assert ran.returncode == 0, ran.stderr
     html = Path("r.html").read_text("utf-8")
     data, cells = embedded_data(html), Cells(html).tables
-    told = json.loads(joulewise("choose", sweep, "--json", "-").stdout)
+    payload = json.loads(joulewise("choose", sweep, "--json", "-").stdout)
     terminal = joulewise("choose", sweep, "--points").stdout
 
     by_name = {table["file"]: table for table in data["tables"]}
@@ -281,7 +281,7 @@ def test_every_form_reports_the_same_numbers(joulewise, sweep):
         ], name
 
     points = by_name["all-settings"]
-    for row, point in zip(points["rows"], told["points"], strict=True):
+    for row, point in zip(points["rows"], payload["points"], strict=True):
         record = dict(zip(points["columns"], row, strict=True))
         assert record["power_limit_w"] == point["settings"]["power_limit_w"]
         for quantity in ("energy_j", "time_s"):
@@ -293,7 +293,7 @@ def test_every_form_reports_the_same_numbers(joulewise, sweep):
         for row in cells[f"{title} (GPU simulated)"][1:]:
             shown = " ".join(" ".join("-" if cell == "\u2013" else cell for cell in row).split())
             assert shown in lines, title
-    assert data["result"]["best"] == told["best"]
+    assert data["result"]["best"] == payload["best"]
 
     drawn = {number for chart in data["charts"].values() for number in chart["data"].values()}
     assert drawn <= set(range(len(data["tables"])))
@@ -306,14 +306,14 @@ def test_a_runs_forms_tell_the_same_numbers(joulewise, make_run):
     make_run(ID)
     assert joulewise("report", ID, "-o", "r.html").returncode == 0
     html = Path("r.html").read_text("utf-8")
-    told = json.loads(joulewise("show", ID, "--json", "-").stdout)["energy_j"]
+    payload = json.loads(joulewise("show", ID, "--json", "-").stdout)["energy_j"]
     table = next(
         each for each in embedded_data(html)["tables"] if each["file"] == "energy-by-device"
     )
     records = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
     for record in records:
         for name in ("value", "error", "error_sampling", "error_gain"):
-            assert record[f"{name.replace('value', 'energy')}_j"] == told[record["device"]][name]
+            assert record[f"{name.replace('value', 'energy')}_j"] == payload[record["device"]][name]
     lines = [" ".join(line.split()) for line in joulewise("show", ID).stdout.splitlines()]
     for row in Cells(html).tables["Energy by device"][1:]:
         device, energy, error, _, _, mean, *_ = row

@@ -19,7 +19,7 @@ from tests.helpers.processes import JOULEWISE
 
 PYTHON = sys.executable
 UNRULED = {"SLURM_JOB_ID": "", "KUBERNETES_SERVICE_HOST": ""}  # as in an ordinary login
-# Turns knobs, and dies with its guardian: ``left.py gpu0,gpu1 power_limit_w=170``.
+# Changes settings, and dies with its guardian: ``left.py gpu0,gpu1 power_limit_w=170``.
 LEFT = """
 import os, select, signal, sys
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_a_clock_is_unlocked(sim):
 
 def test_nothing_is_left(sim):
     ran = sim("joulewise restore")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Nothing is left changed.\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Nothing to restore.\n", "")
 
 
 def test_what_somebody_else_has_set_since_stays(sim):
@@ -97,8 +97,8 @@ def test_what_somebody_else_has_set_since_stays(sim):
         "left gpu0 power_limit_w=170 >/dev/null; nvidia-smi -i 0 -pl 180 >/dev/null; "
         f"joulewise restore --json - && {LIMITS}"
     )
-    told, limits = json.loads(ran.stdout.rpartition("}")[0] + "}"), ran.stdout.splitlines()[-1]
-    assert [each["outcome"] for each in told["undone"]] == ["changed since"]
+    payload, limits = json.loads(ran.stdout.rpartition("}")[0] + "}"), ran.stdout.splitlines()[-1]
+    assert [each["outcome"] for each in payload["undone"]] == ["changed since"]
     assert limits == "180 260"
 
 
@@ -110,7 +110,7 @@ def test_what_a_living_process_holds_stays_and_is_shown(sim):
     )
     ran = sim(f'{PYTHON} -c "{code}"')
     nothing, _, row, last = ran.stdout.splitlines()
-    assert nothing == "Nothing was left changed. In use now:"
+    assert nothing == "Nothing to restore. In use now:"
     assert words(row).startswith("gpu0 power limit 170 W 250 W pid ")
     assert last == "A setting in use goes back by itself when the process that holds it ends."
     assert ran.stderr == ""
@@ -125,8 +125,8 @@ def test_a_lost_gpu_is_reported_and_the_other_restored(sim):
         "joulewise restore --epilog; echo $?",
         *("--fault", "gpu0:lost"),
     )
-    told = json.loads((sim.folder / "told.json").read_text())
-    outcomes = {each["device"]: each["outcome"] for each in told["undone"]}
+    payload = json.loads((sim.folder / "told.json").read_text())
+    outcomes = {each["device"]: each["outcome"] for each in payload["undone"]}
     assert outcomes == {"gpu0": "not restored", "gpu1": "restored"}
     assert ran.stdout.splitlines()[3:5] == ["125", "260.00 W"]
     assert ran.stdout.splitlines()[-1] == "125"
@@ -264,7 +264,7 @@ def as_nobody(tmp_path, monkeypatch):
 
 def test_what_root_has_left_before_a_reboot_is_nobodys_matter(as_nobody):
     ran = as_nobody("another boot")
-    assert (ran.exit_code, ran.output) == (0, "Nothing is left changed.\n")
+    assert (ran.exit_code, ran.output) == (0, "Nothing to restore.\n")
 
 
 def test_what_root_has_left_since_is_reported_with_the_command(as_nobody):
@@ -288,12 +288,15 @@ def test_doctor_reports_who_holds_what_and_what_was_left_behind(sim):
         COLUMNS="200",
     )
     leases = json.loads((sim.folder / "doctor.json").read_text())["leases"]
-    told = {
+    result = {
         each["device"]: (each["state"], each["value"], each["before"]) for each in leases["knobs"]
     }
-    assert told == {"gpu0": ("left", 180, 250), "gpu1": ("held", 170, 260)}
+    assert result == {"gpu0": ("left", 180, 250), "gpu1": ("held", 170, 260)}
     assert (leases["fix"], leases["service"]) == ("joulewise restore", None)
-    shown = [words(line) for line in ran.stdout.partition("\nleases\n")[2].splitlines()]
+    shown = [
+        words(line)
+        for line in ran.stdout.partition("\nchanged settings (leases)\n")[2].splitlines()
+    ]
     assert shown[1].startswith("gpu1 power limit 170 W 260 W pid ")
     assert shown[2].startswith("left behind: gpu0's power limit at 180 W, before 250 W, by pid ")
     alone = "root can" if os.geteuid() == 0 else "you can"

@@ -12,13 +12,13 @@ from joulewise.store.layout import RESULT
 from joulewise.store.manifest import CommandRecord, RecorderRecord, read_manifest, write_manifest
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SweepSpec
-from joulewise.sweep.stored_sweeps import create
+from joulewise.sweep.stored_sweeps import create_sweep
 from tests.helpers.run_directories import START, S
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-beef"
 
 
-def told(ran):
+def printed_json(ran):
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 
@@ -26,7 +26,7 @@ def told(ran):
 def test_a_run_by_id_prefix_name_and_last(joulewise, make_run, store):
     make_run(ID, name="resnet")
     for which in (ID, "20261116-0035", "resnet", "last", str(store / ID)):
-        assert told(joulewise("show", which, "--json", "-"))["id"] == ID
+        assert printed_json(joulewise("show", which, "--json", "-"))["id"] == ID
 
 
 def test_what_is_shown(joulewise, make_run, store):
@@ -35,7 +35,7 @@ def test_what_is_shown(joulewise, make_run, store):
     assert ran.stderr == ""
     assert f"run {ID}  resnet" in ran.stdout
     assert "2.20 kJ" in ran.stdout
-    assert "not in the total: gpu1, not used by any process of the command" in ran.stdout
+    assert "not in the total: gpu1 (not used by any process of the command)" in ran.stdout
     assert f"joulewise --store '{store}' export {ID}" in ran.stdout
     assert "sampling" not in ran.stdout.partition("\n\n")[2].partition("\n")[0]
     assert "sampling" in joulewise("show", "last", "--errors").stdout
@@ -43,7 +43,7 @@ def test_what_is_shown(joulewise, make_run, store):
 
 def test_the_json_has_a_key_for_every_device(joulewise, make_run):
     make_run(ID)
-    result = told(joulewise("show", ID, "--json", "-"))
+    result = printed_json(joulewise("show", ID, "--json", "-"))
     assert result["energy_j"].keys() == {"total", "gpu0", "gpu1", "cpu0"}
     assert result["counted"] == ["gpu0", "cpu0"]
     assert [span["name"] for span in result["spans"]] == ["epoch", "=epoch()"]
@@ -58,22 +58,22 @@ def test_json_in_a_file_goes_with_the_table(joulewise, make_run, tmp_path):
 
 def test_what_was_not_computed_is_computed_and_stored(joulewise, make_run):
     run = make_run(ID, result=False)
-    first = told(joulewise("show", ID, "--json", "-"))
+    first = printed_json(joulewise("show", ID, "--json", "-"))
     assert (run / RESULT).exists()
-    assert told(joulewise("show", ID, "--json", "-")) == first
+    assert printed_json(joulewise("show", ID, "--json", "-")) == first
 
 
 def test_what_is_stored_is_not_computed_again(joulewise, make_run):
     run = make_run(ID)
     (run / "trace" / "gpu0.arrows").unlink()
-    assert told(joulewise("show", ID, "--json", "-"))["energy_j"]["gpu0"]
+    assert printed_json(joulewise("show", ID, "--json", "-"))["energy_j"]["gpu0"]
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"format": 99}'])
 def test_a_result_that_does_not_fit_is_computed_again(joulewise, make_run, damage):
     run = make_run(ID)
     (run / RESULT).write_text(damage)
-    assert told(joulewise("show", ID, "--json", "-"))["energy_j"]["gpu0"]
+    assert printed_json(joulewise("show", ID, "--json", "-"))["energy_j"]["gpu0"]
 
 
 def test_a_run_that_is_being_recorded_is_shown_up_to_now_and_not_stored(joulewise, make_run):
@@ -81,7 +81,7 @@ def test_a_run_that_is_being_recorded_is_shown_up_to_now_and_not_stored(joulewis
     changed = {"commands": (CommandRecord(1, ("sleep",), START),), "monotonic_end_ns": None}
     changed |= {"recorder": me, "boot_id": boot_id(), "state": "recording", "exit_code": None}
     run = make_run(ID, result=False, **changed)
-    result = told(joulewise("show", ID, "--json", "-"))
+    result = printed_json(joulewise("show", ID, "--json", "-"))
     assert (result["state"], result["exit_code"]) == ("recording", None)
     assert result["time_s"] == pytest.approx(10.48, abs=0.03)
     assert not (run / RESULT).exists()
@@ -122,7 +122,7 @@ def test_a_name_that_is_nearly_one_is_requested_for(joulewise, make_run, verb):
 
 def test_the_last_run_of_a_sweep_leads_to_the_sweep(joulewise, make_run, store):
     setting = Setting.of({"power_limit_w": None})
-    sweep = create(store, SweepSpec(name="mine"), Space((setting,), setting)).name
+    sweep = create_sweep(store, SweepSpec(name="mine"), Space((setting,), setting)).name
     make_run(ID, tags=(f"sweep:{sweep}",))
     ran = joulewise("show", "last")
     assert "one of the newest sweep, mine" in ran.stderr
@@ -135,7 +135,7 @@ def test_the_last_run_of_a_sweep_leads_to_the_sweep(joulewise, make_run, store):
 def test_a_sweep_is_shown_by_another_verb(joulewise, make_run, store):
     make_run(ID)
     setting = Setting.of({"power_limit_w": None})
-    sweep = create(store, SweepSpec(), Space((setting,), setting)).name
+    sweep = create_sweep(store, SweepSpec(), Space((setting,), setting)).name
     ran = joulewise("show", sweep)
     assert ran.returncode == 2
     assert f"{sweep} is a sweep (interrupted)" in ran.stderr
@@ -156,7 +156,7 @@ class TestGroup:
         make_run(ID, group="job7", host={"name": "n1"}, boot_id="1")
         other = make_run(OTHER, group="job7", host={"name": "n2"}, boot_id="2", result=False)
         rename_gpus(other, "n2")
-        result = told(joulewise("show", "job7", "--json", "-"))
+        result = printed_json(joulewise("show", "job7", "--json", "-"))
         assert result["id"] == "job7"
         assert result["energy_j"]["total"]["value"] == pytest.approx(4400, rel=0.02)
         assert result["counted"] == ["n1/gpu0", "n1/cpu0", "n2/gpu0", "n2/cpu0"]
@@ -167,20 +167,25 @@ class TestGroup:
     def test_a_job_is_all_of_its_steps(self, joulewise, make_run):
         make_run(ID, group="job7.0", host={"name": "n1"}, boot_id="1")
         make_run(OTHER, group="job7.1", host={"name": "n2"}, boot_id="2")
-        assert told(joulewise("show", "job7", "--json", "-"))["details"]["runs"] == [ID, OTHER]
-        assert told(joulewise("show", "job7.1", "--json", "-"))["details"]["runs"] == [OTHER]
+        assert printed_json(joulewise("show", "job7", "--json", "-"))["details"]["runs"] == [
+            ID,
+            OTHER,
+        ]
+        assert printed_json(joulewise("show", "job7.1", "--json", "-"))["details"]["runs"] == [
+            OTHER
+        ]
         assert joulewise("show", "job").returncode == 2
 
     def test_a_device_that_two_recorders_saw_counts_once(self, joulewise, make_run):
         make_run(ID, group="job7", host={"name": "n1"}, boot_id="1")
         make_run(OTHER, group="job7", host={"name": "n1"}, boot_id="1")
-        result = told(joulewise("show", "job7", "--json", "-"))
+        result = printed_json(joulewise("show", "job7", "--json", "-"))
         assert result["energy_j"]["total"]["value"] == pytest.approx(2200, rel=0.02)
 
     def test_a_gpu_counts_once_whatever_the_node_shows_it_is(self, joulewise, make_run):
         make_run(ID, group="job7", host={"name": "box1"}, boot_id="1")
         make_run(OTHER, group="job7", host={"name": "box2"}, boot_id="2")
-        result = told(joulewise("show", "job7", "--json", "-"))
+        result = printed_json(joulewise("show", "job7", "--json", "-"))
         assert result["counted"] == ["box1/gpu0", "box1/cpu0", "box2/cpu0"]
         reasons = {out["device"]: out["reason"] for out in result["excluded"]}
         assert reasons["box2/gpu0"] == f"{OTHER} recorded it at the same time as {ID}"
@@ -188,7 +193,7 @@ class TestGroup:
     def test_containers_on_one_machine_share_its_cpu(self, joulewise, make_run):
         make_run(ID, group="job7", host={"name": "box1"}, boot_id="1")
         make_run(OTHER, group="job7", host={"name": "box2"}, boot_id="1")
-        counted = told(joulewise("show", "job7", "--json", "-"))["counted"]
+        counted = printed_json(joulewise("show", "job7", "--json", "-"))["counted"]
         assert counted == ["box1/gpu0", "box1/cpu0"]
 
     def test_what_came_one_after_the_other_adds_up(self, joulewise, make_run):
@@ -196,7 +201,7 @@ class TestGroup:
         make_run(ID, group="job7", host={"name": "n1"}, boot_id="1")
         later = {"wall_start_ns": later_ns, "wall_end_ns": later_ns + 11 * S}
         make_run(OTHER, group="job7", host={"name": "n1"}, boot_id="2", **later)
-        result = told(joulewise("show", "job7", "--json", "-"))
+        result = printed_json(joulewise("show", "job7", "--json", "-"))
         assert result["energy_j"]["total"]["value"] == pytest.approx(4400, rel=0.02)
         assert result["time_s"] == 70
         assert result["counted"] == ["n1/gpu0", "n1/cpu0"]
@@ -217,7 +222,7 @@ def test_a_name_that_several_have_is_the_newest_and_shows_so(joulewise, make_run
         make_run(f"2026111{number}-003512-7f3a", name="twice")
     ran = joulewise("show", "twice")
     assert ran.stdout.startswith("run 20261112-003512-7f3a  twice\n")
-    assert ran.stderr == "joulewise: 2 runs are named twice; this is the newest\n"
+    assert ran.stderr == "joulewise: 2 runs have the name 'twice'; the newest is used\n"
 
 
 def test_a_command_of_several_lines_is_one_line(joulewise, make_run):

@@ -32,8 +32,8 @@ def test_the_forecast_is_shown_and_in_the_json(joulewise, recording):
         "at 5.00 s: epoch 2 of 10 is done; the whole run takes 50.0 s"
         in joulewise("show", ID).stdout
     )
-    told = json.loads(joulewise("show", ID, "--json", "-").stdout)
-    assert told["outlook"] == {"at_s": 5.0, "epochs": {"done": 2, "total": 10}, **OUTLOOK}
+    payload = json.loads(joulewise("show", ID, "--json", "-").stdout)
+    assert payload["outlook"] == {"at_s": 5.0, "epochs": {"done": 2, "total": 10}, **OUTLOOK}
 
 
 @pytest.mark.parametrize("damage", [None, "", "[]", "{}"])

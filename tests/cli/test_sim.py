@@ -1,6 +1,7 @@
 """``joulewise sim``: the command is as free as without it, and nothing is left of either."""
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -15,12 +16,13 @@ from tests.helpers.processes import (
     python,
     stop_resume_and_interrupt,
 )
+from tests.helpers.run_processes import environ_of
 from tests.helpers.sim_processes import SIM, running_sim
 
 
 def sim(*arguments, **options):
     return subprocess.run(
-        [*SIM, *arguments], capture_output=True, text=True, check=False, timeout=60, **options
+        [*SIM, *arguments], capture_output=True, text=True, check=False, timeout=180, **options
     )
 
 
@@ -214,6 +216,17 @@ def test_when_the_simulation_is_killed_nothing_is_left(load):
         for child in children:
             eventually(lambda child=child: gone(child))
         assert not sim.folder.exists()
+
+
+def test_the_command_of_the_fixture_starts_no_other_program():
+    """For a moment after an exec, a process has no environment in /proc: readers would miss it."""
+    with running_sim("--gpu", "v100") as sim:
+        sim.process.stdin.write("past it\n")
+        sim.process.stdin.flush()
+        assert first_line(sim.process.stdout) == "past it\n"
+        program = Path(f"/proc/{sim.command_pid}/exe").readlink()
+        assert program == Path(shutil.which("sh")).resolve()
+        assert environ_of(sim.command_pid)["JOULEWISE_SIM"] == sim.shared
 
 
 def test_when_the_command_is_killed_nothing_is_left():

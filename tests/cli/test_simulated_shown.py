@@ -32,25 +32,25 @@ def sweep(joulewise):
 @pytest.mark.usefixtures("runs")
 class TestRuns:
     def test_the_headline_and_the_table_say_it(self, joulewise):
-        told = joulewise("show", SIMULATED).stdout
-        assert re.search(r"^\S+ kJ ± .* in 10.0 s, GPU simulated: ", told, re.MULTILINE)
-        assert re.search(r"gpu0 .* simulated \(counter\)\n", told)
-        assert re.search(r"total .* simulated, modelled\n", told)
+        output = joulewise("show", SIMULATED).stdout
+        assert re.search(r"^\S+ kJ ± .* in 10.0 s, GPU simulated: ", output, re.MULTILINE)
+        assert re.search(r"gpu0 .* simulated \(counter\)\n", output)
+        assert re.search(r"total .* simulated, modelled\n", output)
 
     def test_a_real_run_has_nothing_of_it(self, joulewise):
         assert "simulated" not in joulewise("show", REAL).stdout
 
     def test_json_names_the_devices(self, joulewise):
-        told = json.loads(joulewise("show", SIMULATED, "--json", "-").stdout)
-        assert told["simulated"] == ["gpu0", "gpu1"]
-        assert told["energy_j"]["gpu0"]["source"] == "simulated"
-        assert set(told["details"]["devices"]["gpu0"]["sources"].values()) == {"simulated"}
+        payload = json.loads(joulewise("show", SIMULATED, "--json", "-").stdout)
+        assert payload["simulated"] == ["gpu0", "gpu1"]
+        assert payload["energy_j"]["gpu0"]["source"] == "simulated"
+        assert set(payload["details"]["devices"]["gpu0"]["sources"].values()) == {"simulated"}
         assert json.loads(joulewise("show", REAL, "--json", "-").stdout)["simulated"] == []
 
     def test_ls_marks_it(self, joulewise):
         header, real, simulated, _ = joulewise("ls").stdout.splitlines()
         assert "source" in header
-        assert " in part GPU simulated " in simulated
+        assert " GPU simulated, others not " in simulated
         assert "simulated" not in real
         (of_real, of_simulated, _) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
         assert (of_real["simulated"], of_simulated["simulated"]) == ([], ["gpu0", "gpu1"])
@@ -66,21 +66,21 @@ class TestRuns:
     )
     def test_every_exported_table_has_a_source(self, joulewise, what, sources):
         text = joulewise("export", SIMULATED, "--what", what, "-o", "-").stdout
-        told = {row.get("device", ""): row["source"] for row in csv.DictReader(io.StringIO(text))}
-        assert told | sources == told
+        result = {row.get("device", ""): row["source"] for row in csv.DictReader(io.StringIO(text))}
+        assert result | sources == result
 
     def test_a_comparison_with_a_real_run_warns(self, joulewise):
-        told = json.loads(joulewise("compare", REAL, SIMULATED, "--json", "-").stdout)
-        assert "simulated_with_real" in [it["code"] for it in told["cautions"]]
-        assert told["finding"].endswith("(A real, B simulated)")
-        assert (told["a"]["simulated"], told["b"]["simulated"]) == ([], ["gpu0"])
-        energy = next(it for it in told["quantities"] if it["quantity"] == "energy")
+        payload = json.loads(joulewise("compare", REAL, SIMULATED, "--json", "-").stdout)
+        assert "simulated_with_real" in [it["code"] for it in payload["cautions"]]
+        assert payload["finding"].endswith("(A real, B simulated)")
+        assert (payload["a"]["simulated"], payload["b"]["simulated"]) == ([], ["gpu0"])
+        energy = next(it for it in payload["quantities"] if it["quantity"] == "energy")
         assert energy["ratio"] is not None
 
     def test_a_comparison_of_two_simulated_runs_shows_it_without_a_warning(self, joulewise):
-        told = json.loads(joulewise("compare", SIMULATED, TWIN, "--json", "-").stdout)
-        assert "simulated_with_real" not in [it["code"] for it in told["cautions"]]
-        assert told["finding"].endswith("(simulated)")
+        payload = json.loads(joulewise("compare", SIMULATED, TWIN, "--json", "-").stdout)
+        assert "simulated_with_real" not in [it["code"] for it in payload["cautions"]]
+        assert payload["finding"].endswith("(simulated)")
 
     def test_the_report_and_all_that_is_written_with_it(self, joulewise, tmp_path):
         page, figures, tables = tmp_path / "r.html", tmp_path / "figures", tmp_path / "tables"
@@ -112,13 +112,13 @@ class TestRuns:
 @pytest.mark.usefixtures("sweep")
 class TestSweeps:
     def test_choose_shows_it_in_title_sources_tables_and_findings(self, joulewise):
-        told = joulewise("choose", "virtual").stdout
-        title, *_ = told.splitlines()
+        output = joulewise("choose", "virtual").stdout
+        title, *_ = output.splitlines()
         assert title.endswith(PHRASE)
-        assert "System boundary: GPU (simulated)" in told
-        assert f"Best setting per objective ({PHRASE})" in told
-        assert "GPU measured" not in told
-        findings = [line for line in told.splitlines() if " takes " in line and " than " in line]
+        assert "System boundary: GPU (simulated)" in output
+        assert f"Best setting per objective ({PHRASE})" in output
+        assert "GPU measured" not in output
+        findings = [line for line in output.splitlines() if " takes " in line and " than " in line]
         assert findings
         assert all(line.endswith(f"({PHRASE})") for line in findings)
 
@@ -131,9 +131,9 @@ class TestSweeps:
         assert {row["source"] for row in rows} == {PHRASE}
 
     def test_json(self, joulewise):
-        told = json.loads(joulewise("choose", "virtual", "--json", "-").stdout)
-        assert told["simulated"] == ["gpu"]
-        assert told["sources"]["gpu"] == PHRASE
+        payload = json.loads(joulewise("choose", "virtual", "--json", "-").stdout)
+        assert payload["simulated"] == ["gpu"]
+        assert payload["sources"]["gpu"] == PHRASE
         (listed,) = json.loads(joulewise("choose", "--json", "-").stdout)["sweeps"]
         assert listed["simulated"] is True
 
@@ -153,6 +153,6 @@ class TestSweeps:
             "power_limit_w,time_s,energy_j\n"
             + "".join(f"{w},{100 + (300 - w) / 3},{w * 90.0}\n" for w in (150, 300) for _ in "ab")
         )
-        told = json.loads(joulewise("compare", str(table), "virtual", "--json", "-").stdout)
-        assert "simulated_with_real" in [it["code"] for it in told["cautions"]]
-        assert told["settings"][0]["quantities"][0]["ratio"] is not None
+        payload = json.loads(joulewise("compare", str(table), "virtual", "--json", "-").stdout)
+        assert "simulated_with_real" in [it["code"] for it in payload["cautions"]]
+        assert payload["settings"][0]["quantities"][0]["ratio"] is not None

@@ -182,10 +182,10 @@ def test_run(joulewise, store, monkeypatch):
     """What stands around the output of a command, of a run that is known."""
     runs = iter(["20260101-000000-aaaa", "20260103-000000-cccc"])
 
-    def run(_command, store, _request, _budgets, voice):
+    def run(_command, store, _request, _budgets, callbacks):
         path = store / next(runs)
         gpu, cpu = ("gpu0", "made-up gpu0", "measured"), ("cpu0", "made-up cpu0", "modelled")
-        voice.opening(Ready(path, (gpu, cpu), 10.0))
+        callbacks.opening(Ready(path, (gpu, cpu), 10.0))
         result = analyse(path)
         return session_run.CommandOutcome(result.exit_code, path, result)
 
@@ -198,8 +198,8 @@ def test_run(joulewise, store, monkeypatch):
 def test_run_without_a_recorder(joulewise, store, monkeypatch):
     """The command has run, and nothing else has."""
 
-    def run(_command, store, _request, _budgets, voice):
-        voice.say("the recorder is gone")
+    def run(_command, store, _request, _budgets, callbacks):
+        callbacks.say("the recorder has ended unexpectedly")
         return session_run.CommandOutcome(
             0, store / "20260101-000000-aaaa", None, "it has no result"
         )

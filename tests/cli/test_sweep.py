@@ -10,7 +10,7 @@ import pytest
 
 from joulewise.cli.run import command as run_verb
 from joulewise.cli.sweep import command as sweep_verb
-from joulewise.data.sweeps import KNOBS, control_option
+from joulewise.data.sweeps import CONTROL_AXES, CONTROL_KEYS, control_option
 from joulewise.sweep.spec_file import read
 from tests.helpers.paths import ROOT
 
@@ -58,28 +58,34 @@ def test_what_cannot_be_intended_is_refused_before_anything_runs(joulewise, stor
     assert not store.exists()
 
 
-@pytest.mark.parametrize("knob", KNOBS)
-def test_a_setting_is_named_alike_in_a_sweep_a_run_and_a_file(tmp_path, knob):
-    option = control_option(knob)
+@pytest.mark.parametrize("control", CONTROL_AXES)
+def test_a_setting_is_named_alike_in_a_sweep_a_run_and_a_file(tmp_path, control):
+    option = control_option(control)
     for verb in (sweep_verb, run_verb):
         assert option in {name for parameter in verb.params for name in parameter.opts}
     file = tmp_path / "sweeps.toml"
     file.write_text(f"{option.removeprefix('--').replace('-', '_')} = [200]\n")
-    assert read(file)[0].axes == {knob: "200"}
+    assert read(file)[0].axes == {control: "200"}
+
+
+def test_a_control_without_an_option_is_no_axis_of_the_command_line(joulewise, monkeypatch):
+    monkeypatch.setitem(CONTROL_KEYS, "fan_pct", "fan")
+    ran = joulewise("sweep", *SIM, *LIMITS, "--dry-run", "--json", "-")
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_json_on_stdout_is_all_there_is(joulewise):
     ran = joulewise("sweep", *SIM, *LIMITS, "--by", "edp", "--json", "-")
-    told = json.loads(ran.stdout)
+    payload = json.loads(ran.stdout)
     assert ran.returncode == 0
-    assert [point["settings"] for point in told["points"]] == [
+    assert [point["settings"] for point in payload["points"]] == [
         {"power_limit_w": limit_w} for limit_w in (150, 200, 300)
     ]
-    assert {point["n"] for point in told["points"]} == {2}
-    assert told["reference"]["settings"] == {"power_limit_w": 300}
-    assert list(told["best"]) == ["edp"]
-    assert told["best"]["edp"]["metrics"]["edp"].keys() == {"mean", "low", "high"}
-    assert (told["state"], told["failed"], told["skipped"], told["search"]) == (
+    assert {point["n"] for point in payload["points"]} == {2}
+    assert payload["reference"]["settings"] == {"power_limit_w": 300}
+    assert list(payload["best"]) == ["edp"]
+    assert payload["best"]["edp"]["metrics"]["edp"].keys() == {"mean", "low", "high"}
+    assert (payload["state"], payload["failed"], payload["skipped"], payload["search"]) == (
         "finished",
         [],
         [],
@@ -115,8 +121,8 @@ def test_who_requested_for_no_metric_is_not_reported_that_nothing_is_faster(joul
 def test_the_plan_of_simulated_runs_reports_what_trainings_would_take(joulewise, store):
     ran = joulewise("sweep", *SIM, "--power-limit", "full", "--dry-run", "--price", "0.3")
     assert "31 settings, 155 runs" in ran.stdout
-    assert "the trainings would take 12 h" in ran.stdout
-    assert "for that energy" in ran.stdout
+    assert "real runs would take 12 h" in ran.stdout
+    assert "in the currency of --price" in ran.stdout
     assert "it takes" not in ran.stdout
     assert not store.exists()
 
@@ -141,17 +147,17 @@ def test_the_plan_of_a_search_is_its_own_guess(joulewise):
 
 def test_a_search_shows_how_sure_it_is(joulewise):
     ran = joulewise("sweep", *SIM, "--power-limit", "full", "--adaptive", "--by", "edp")
-    assert "sure, within 1 % of the best: 1" in ran.stdout
-    assert "new pairs of runs with the reference" in ran.stdout
+    assert "is within 1 % of the best" in ran.stdout
+    assert "pairs of these runs" in ran.stdout
     other = joulewise("choose", "last", "--by", "energy")
-    assert "the search optimised edp" in other.stdout
+    assert "the search was for the best by edp" in other.stdout
 
 
 def test_what_is_skipped_is_reported_with_the_reason(joulewise):
     arguments = (*SIM, "--power-limit", "150:300:25", "--repeat", "3", "--max-slowdown", "1.1")
-    told = json.loads(joulewise("sweep", *arguments, "--json", "-").stdout)
-    assert told["skipped"]
-    assert {it["settings"]["power_limit_w"] for it in told["skipped"]} <= {150, 175, 200}
+    payload = json.loads(joulewise("sweep", *arguments, "--json", "-").stdout)
+    assert payload["skipped"]
+    assert {it["settings"]["power_limit_w"] for it in payload["skipped"]} <= {150, 175, 200}
     shown = joulewise("choose", "last").stdout
     assert "  skipped: 150 W" in shown
     assert "times as long" in shown
@@ -162,8 +168,8 @@ def test_a_file_with_two_benchmarks_is_two_sweeps(joulewise, tmp_path):
     example = ROOT / "examples" / "sweep.toml"
     ran = joulewise("sweep", "--json", str(path), str(example))
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(path.read_text())
-    assert [sweep["name"] for sweep in told["sweeps"]] == ["limits", "batches"]
+    payload = json.loads(path.read_text())
+    assert [sweep["name"] for sweep in payload["sweeps"]] == ["limits", "batches"]
     assert ran.stdout.count("Best setting per objective") == 2
 
 

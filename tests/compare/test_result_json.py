@@ -117,8 +117,8 @@ def curve(w):
     return 100 + (300 - w) / 3, w * 90.0
 
 
-def plain(told):
-    return json.loads(json.dumps(told, allow_nan=False))
+def plain(reported):
+    return json.loads(json.dumps(reported, allow_nan=False))
 
 
 @pytest.mark.parametrize(

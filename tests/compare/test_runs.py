@@ -10,7 +10,7 @@ from tests.helpers.comparison_runs import joules, made, side
 
 
 def codes(found):
-    return [it.code for it in found.cautions]
+    return [it.code for it in found.warnings]
 
 
 def compared(a, b):
@@ -90,12 +90,12 @@ def test_two_gpus_are_compared_with_one_and_pointed_out():
     assert found.get("energy").ratio.mean == pytest.approx(1.5)
     assert found.get("gpu1") is None
     assert CompareWarningCode.DIFFERENT_DEVICES in codes(found)
-    assert "devices that count" in [it.what for it in found.differences]
+    assert "devices counted" in [it.what for it in found.differences]
 
 
 def test_different_epochs_are_pointed_out():
     found = compared([made("1")], [made("2", epochs=4, time_s=200.0)])
-    (warning,) = [it for it in found.cautions if it.code is CompareWarningCode.DIFFERENT_WORK]
+    (warning,) = [it for it in found.warnings if it.code is CompareWarningCode.DIFFERENT_WORK]
     assert warning.message == "different amounts of work: A has 2 epochs, B 4"
     assert found.get("time/epoch").ratio.mean == pytest.approx(1)
 
@@ -124,13 +124,13 @@ def test_what_is_the_same_is_no_difference():
 def test_a_side_of_different_work_is_pointed_out():
     other = made("2", commands=(CommandRecord(1, ("python", "other.py"), 0, 1, 0),))
     found = compared([made("1"), other], [made("3"), made("4")])
-    (warning,) = [it for it in found.cautions if it.code is CompareWarningCode.MIXED_SIDE]
+    (warning,) = [it for it in found.warnings if it.code is CompareWarningCode.MIXED_SIDE]
     assert "the runs of A differ in command" in warning.message
 
 
 def test_a_run_that_failed_is_pointed_out():
     found = compared([made("1")], [made("2", exit_code=3)])
-    (warning,) = [it for it in found.cautions if it.code is CompareWarningCode.DID_NOT_END_WELL]
+    (warning,) = [it for it in found.warnings if it.code is CompareWarningCode.DID_NOT_END_WELL]
     assert "2 ended with status 3" in warning.message
 
 
@@ -163,7 +163,7 @@ def test_a_device_is_advised_only_where_it_was_measured_on_both_sides():
     def hint(**energies):
         sides = [side(name, made(name, energies=energies)) for name in "ab"]
         (caution,) = (
-            it for it in compare_runs(*sides).cautions if it.code is CompareWarningCode.NOT_MEASURED
+            it for it in compare_runs(*sides).warnings if it.code is CompareWarningCode.NOT_MEASURED
         )
         return caution.hint
 

@@ -26,7 +26,7 @@ def compared(a, b):
 
 
 def work_codes(found):
-    return [it.code for it in found.cautions if it.code in WORK]
+    return [it.code for it in found.warnings if it.code in WORK]
 
 
 def command(*words):
@@ -196,7 +196,7 @@ def test_the_number_of_samples_cancels_in_a_power_and_counts_twice_in_an_edp():
     assert widths["time"] > 0.02  # 1,600 samples may be 1,569
 
 
-def runs_of(samples=None, epochs=None, *, scale=1.0, **told):
+def runs_of(samples=None, epochs=None, *, scale=1.0, **reported):
     def spans(time_s, energy):
         counts = {"sample": samples, "epoch": epochs}
         return {name: Work(n, time_s, energy) for name, n in counts.items() if n}
@@ -208,7 +208,7 @@ def runs_of(samples=None, epochs=None, *, scale=1.0, **told):
             type(one)(**{**vars(one), "spans": spans(one.time_s, one.energy)}),
         )
     made_of = sweep(trials, limit(300))
-    return type(made_of)(**{**vars(made_of), **told})
+    return type(made_of)(**{**vars(made_of), **reported})
 
 
 def test_sweeps_of_other_numbers_of_samples_are_compared_per_sample():
@@ -254,7 +254,7 @@ def test_epochs_with_their_validation_are_not_compared_with_epochs_without():
     reason = "the validations lie within epochs in A, outside epochs in B"
     assert found.get("energy/epoch").reason == reason
     assert found.get("time/epoch").verdict is CompareOutcome.NOT_COMPARABLE
-    assert CompareWarningCode.DIFFERENT_EPOCHS in [it.code for it in found.cautions]
+    assert CompareWarningCode.DIFFERENT_EPOCHS in [it.code for it in found.warnings]
     assert found.get("energy").ratio is not None
     assert ("validations", ("within epochs",), ("outside epochs",)) in [
         (it.what, it.a, it.b) for it in found.differences
@@ -264,14 +264,14 @@ def test_epochs_with_their_validation_are_not_compared_with_epochs_without():
 def test_epochs_that_all_contain_their_validation_are_compared():
     found = compared(validated("1", 40), validated("2", 30))
     assert found.get("time/epoch").ratio is not None
-    assert CompareWarningCode.DIFFERENT_EPOCHS not in [it.code for it in found.cautions]
+    assert CompareWarningCode.DIFFERENT_EPOCHS not in [it.code for it in found.warnings]
 
 
 def test_epochs_that_were_broken_off_are_told_of():
     run = made("2")
     run.result.details["spans"]["epoch"]["unfinished"] = 1
     (warning,) = [
-        it for it in compared(made("1"), run).cautions if it.code is CompareWarningCode.UNFINISHED
+        it for it in compared(made("1"), run).warnings if it.code is CompareWarningCode.UNFINISHED
     ]
     assert warning.message == "B has unfinished epochs: 1 of 2"
 
@@ -317,7 +317,7 @@ def test_epochs_on_one_side_only_leave_the_work_unknown():
     found = compared(made("1", epochs=2), made("2", epochs=0))
     assert (found.work.per, found.work.is_same) == ("run", None)
     assert work_codes(found) == [CompareWarningCode.WORK_NOT_KNOWN]
-    assert "A has 2 epochs, B none" in found.cautions[-1].message
+    assert "A has 2 epochs, B none" in found.warnings[-1].message
     assert work_codes(compared(made("1", epochs=0), made("2", epochs=0))) == []
 
 
@@ -341,7 +341,7 @@ def test_with_damaged_marks_the_work_is_not_known(code, message, which):
     found = compared(*runs.values())
     assert (found.work.per, found.work.is_same) == ("run", None)
     assert work_codes(found) == [CompareWarningCode.WORK_NOT_KNOWN]
-    assert f"marks of {which} are damaged" in found.cautions[-1].message
+    assert f"marks of {which} are damaged" in found.warnings[-1].message
 
 
 @pytest.mark.parametrize("code", sorted(DOUBTFUL))
@@ -349,7 +349,7 @@ def test_warnings_that_put_figures_in_doubt_are_repeated(code):
     damaged = with_warning(made("2"), code)
     for a, b, name in ((made("1"), damaged, "B"), (damaged, made("1"), "A")):
         (caution,) = [
-            it for it in compared(a, b).cautions if it.code is CompareWarningCode.RUN_WARNING
+            it for it in compared(a, b).warnings if it.code is CompareWarningCode.RUN_WARNING
         ]
         assert caution.message == f"figures of {name} may be wrong: 2, {code.value}: of it"
         assert caution.hint == "a hint"
@@ -358,7 +358,7 @@ def test_warnings_that_put_figures_in_doubt_are_repeated(code):
 @pytest.mark.parametrize(("device", "times"), [("gpu0", 1), ("node1/gpu0", 1), ("cpu0", 0)])
 def test_a_shared_gpu_is_told_of_and_a_shared_cpu_is_not(device, times):
     shared = with_warning(made("2"), WarningCode.OTHER_PROCESSES, device=device)
-    codes = [it.code for it in compared(made("1"), shared).cautions]
+    codes = [it.code for it in compared(made("1"), shared).warnings]
     assert codes.count(CompareWarningCode.RUN_WARNING) == times
 
 
@@ -369,11 +369,11 @@ def test_a_damaged_run_among_the_trials_of_a_sweep_is_told_of():
     assert SweepWarningCode.RUN_WARNING in sweep_codes(damaged)
     whole, other = sweep(sound, limit(300)), sweep(damaged, limit(300))
     found = compare_sweeps(whole, replace(other, id="other"), (), View())
-    (caution,) = [it for it in found.cautions if it.code is CompareWarningCode.RUN_WARNING]
+    (caution,) = [it for it in found.warnings if it.code is CompareWarningCode.RUN_WARNING]
     assert "figures of B may be wrong: 1 of its runs" in caution.message
     assert "file_damaged" in caution.message
     assert "no_marks" not in caution.message
 
 
 def sweep_codes(trials):
-    return [it.code for it in evaluate(sweep(trials, limit(300)), (), View()).cautions]
+    return [it.code for it in evaluate(sweep(trials, limit(300)), (), View()).warnings]

@@ -56,7 +56,7 @@ def test_settings_of_one_only_are_told():
 def test_no_setting_in_common_is_told_and_the_choices_remain():
     found = compare_sweeps(grid(curve, (150, 250), 250), grid(curve, (200, 300), 300))
     assert found.settings == ()
-    assert "the sweeps have no setting in common" in [it.message for it in found.cautions]
+    assert "the sweeps have no setting in common" in [it.message for it in found.warnings]
     assert [it.metric for it in found.choices]
 
 
@@ -97,12 +97,12 @@ def test_energies_of_different_things_are_not_compared():
     found = compare_sweeps(node(True), node(False), view=View("node"))
     assert found.settings[0].get("energy").verdict is CompareOutcome.NOT_COMPARABLE
     assert found.settings[0].get("time").verdict is CompareOutcome.NOISE
-    assert CompareWarningCode.NOT_COMPARABLE in [it.code for it in found.cautions]
+    assert CompareWarningCode.NOT_COMPARABLE in [it.code for it in found.warnings]
 
 
 def test_other_work_and_another_gpu_are_pointed_out():
     a = sweep([trial(limit(300), 0, 1.0, 1.0)], limit(300), gpu_name="V100")
     b = sweep([trial(limit(300), 0, 1.0, 1.0)], limit(300), gpu_name="A100")
-    codes = [it.code for it in compare_sweeps(a, b).cautions]
+    codes = [it.code for it in compare_sweeps(a, b).warnings]
     assert CompareWarningCode.DIFFERENT_DEVICES in codes
     assert CompareWarningCode.SINGLE_RUNS in codes

@@ -132,16 +132,16 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def what_nobody_holds_is_as_it_was(self):
-        told = {
+        result = {
             change.setting
             for kept in journal.read_journals(self.state)
             for hold in kept.holds
             for change in hold.changes
         }
         for key, board in self.boards.items():
-            if (board.info.uid, LIMIT) not in told:
+            if (board.info.uid, LIMIT) not in result:
                 assert board.values[LIMIT] == self.expected_w[key]
-            if (board.info.uid, SM) not in told:
+            if (board.info.uid, SM) not in result:
                 assert board.values[SM] is None
 
     def teardown(self):

@@ -1,4 +1,4 @@
-"""A knob has one guardian on the whole machine."""
+"""A control has one guardian on the whole machine."""
 
 import os
 import subprocess

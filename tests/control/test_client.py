@@ -44,7 +44,7 @@ def test_what_was_shown_before_it_hung_up_is_received(connected):
     guardian.close()
     with pytest.raises(HeldError, match="enough"):
         client.request(release_line("1"))
-    with pytest.raises(GuardianGoneError, match="was ended"):
+    with pytest.raises(GuardianGoneError, match="was killed"):
         client.request(release_line("1"))
 
 
@@ -52,9 +52,9 @@ def test_an_answer_that_came_too_late_is_not_the_next_ones(connected, monkeypatc
     client, guardian = connected
     with monkeypatch.context() as patch:
         patch.setattr(client_module, "_ANSWER_DEADLINE_S", 0.01)
-        with pytest.raises(JoulewiseError, match="does not answer") as told:
+        with pytest.raises(JoulewiseError, match="does not answer") as result:
             client.request(release_line("1"))
-    assert not isinstance(told.value, GuardianGoneError)
+    assert not isinstance(result.value, GuardianGoneError)
     guardian.sendall(refused_line(HeldError("the first", "")) + line(kind="released", outcomes=[2]))
     assert client.request(release_line("2"))["outcomes"] == [2]
 
@@ -136,11 +136,11 @@ def test_a_service_that_ends_shows_what_it_has_put_back(connected):
     back = RestoreOutcome("gpu0", ControlKind.POWER_LIMIT, RestoreResult.RESTORED, 300.0, 150.0)
     guardian.sendall(ended_line([back]))
     guardian.close()
-    (told,) = client.gone().outcomes
-    assert RestoreOutcome.from_json(told) == back
+    (result,) = client.gone().outcomes
+    assert RestoreOutcome.from_json(result) == back
     with pytest.raises(GuardianGoneError, match="the guard service ended") as ended:
         client.request(b'"release"\n')
-    assert ended.value.outcomes == [told]
+    assert ended.value.outcomes == [result]
 
 
 def test_a_guardian_that_was_killed_shows_nothing(connected):

@@ -25,9 +25,9 @@ class Stuck(Board):
         self.calls = 0
         super().__init__(*given)
 
-    def _get(self, knob):
+    def _get(self, control):
         self._wait()
-        return super()._get(knob)
+        return super()._get(control)
 
     def _set(self, info, value):
         self._wait()
@@ -77,9 +77,9 @@ def test_what_answers_in_time_is_as_it_was(board, prompt):
 
 def test_what_hangs_is_shown_and_not_requested_again_until_it_returns(board, prompt):
     hang(board, prompt)
-    told = prompt.get(LIMIT)
-    assert isinstance(told, Unavailable)
-    assert told.reason == "gpu0's driver did not answer within 0.05 s"
+    result = prompt.get(LIMIT)
+    assert isinstance(result, Unavailable)
+    assert result.reason == "gpu0's driver did not answer within 0.05 s"
     with pytest.raises(DeviceError, match="gpu0's driver still hangs"):
         prompt.set(LIMIT, 150)
     assert board.calls == 1
@@ -112,19 +112,19 @@ def test_a_check_that_hangs_keeps_no_setting(tmp_path, board, prompt):
     assert guardian.drop(ANNA)[0].end is RestoreResult.RESTORED
 
 
-@pytest.mark.parametrize(("knob", "value"), [(LIMIT, 150), (SM, 1000)])
-def test_what_is_set_late_goes_back(tmp_path, board, prompt, knob, value):
-    before = board.values[knob]
+@pytest.mark.parametrize(("control", "value"), [(LIMIT, 150), (SM, 1000)])
+def test_what_is_set_late_goes_back(tmp_path, board, prompt, control, value):
+    before = board.values[control]
     guardian = Guardian(tmp_path, [prompt], lambda _: None, patience_s=0)
     board._get = partial(Board._get, board)  # only the setter hangs
     hang(board, prompt)
     with pytest.raises(DeviceError, match="did not answer"):
-        guardian.lease(ANNA, HOLDER, [DeviceRequest("gpu0", {knob: value})])
-    assert board.values[knob] == before
+        guardian.lease(ANNA, HOLDER, [DeviceRequest("gpu0", {control: value})])
+    assert board.values[control] == before
     let_go(board, prompt)
-    assert board.values[knob] == value
+    assert board.values[control] == value
     assert guardian.retry()
-    assert board.values[knob] == before
+    assert board.values[control] == before
 
 
 def test_who_closes_it_is_not_stored_and_its_threads_end(prompt):

@@ -207,9 +207,9 @@ def test_a_rollback_that_fails_shows_so_and_is_restored(place):
     ],
 )
 def test_what_cannot_be_intended_turns_nothing(place, wanted, error, what):
-    with pytest.raises(error, match=what) as told:
+    with pytest.raises(error, match=what) as result:
         place.lease(*wanted)
-    assert told.value.hint
+    assert result.value.hint
     assert [board.turned for board in place.boards] == [[], []]
     assert place.written == []
 
@@ -272,7 +272,7 @@ def test_a_lost_gpu_does_not_keep_the_others_and_is_restored(place):
 
 
 def test_what_is_free_by_the_journal_can_be_had(place, elsewhere, monkeypatch):
-    """Whoever waits for a knob looks there."""
+    """Whoever waits for a control looks there."""
     granted = place.lease(watts(200))
     had = []
     end = journal.Journal.end
@@ -314,8 +314,8 @@ def test_nobody_can_drown_what_others_did(place):
     place.guardian.lease(BEN, other, [watts(150)])
     place.guardian.drop(BEN)
     place.guardian.close()
-    told = [line for line in place.log if "4711" in line]
-    assert [line.rpartition(": ")[2] for line in told] == [
+    result = [line for line in place.log if "4711" in line]
+    assert [line.rpartition(": ")[2] for line in result] == [
         "gpu0's power limit from 240 W to 150 W",
         "gpu0's power limit back to 240 W",
     ]
@@ -362,9 +362,9 @@ def test_what_a_stranger_set_is_reported_once_and_left(place):
 
 def test_a_full_disk_is_met_before_anything_is_changed(place, monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda *_: 0)
-    with pytest.raises(JoulewiseError, match="No space left") as told:
+    with pytest.raises(JoulewiseError, match="No space left") as result:
         place.lease(watts(200))
-    assert "nothing was changed" in told.value.hint
+    assert "nothing was changed" in result.value.hint
     assert place.limits == [240, 260]
     assert place.guardian.holds(ANNA) == []
 
@@ -472,8 +472,8 @@ def test_what_keeps_a_journal_from_being_written_is_shown(place, monkeypatch, nu
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", fail)
-    with pytest.raises(JoulewiseError, match=os.strerror(number)) as told:
+    with pytest.raises(JoulewiseError, match=os.strerror(number)) as result:
         place.lease(watts(200))
-    assert cure in told.value.hint
+    assert cure in result.value.hint
     assert place.limits == [240, 260]
     assert list((place.state / "leases").iterdir()) == []

@@ -25,7 +25,7 @@ def environ(tmp_path, **more):
 def test_a_bug_is_logged_and_reported_to_the_holder(tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "sitecustomize.py").write_text(BROKEN)
-    with pytest.raises(JoulewiseError, match="has failed: ZeroDivisionError: a bug") as told:
+    with pytest.raises(JoulewiseError, match="has failed: ZeroDivisionError: a bug") as result:
         Client.start_guardian(environ(tmp_path, PYTHONPATH=str(tmp_path)))
-    assert "report this" in told.value.hint
+    assert "report this" in result.value.hint
     assert "ZeroDivisionError: a bug" in (tmp_path / "state" / "control.log").read_text()

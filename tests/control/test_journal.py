@@ -111,9 +111,9 @@ def full_disk(monkeypatch):
 
 def test_on_a_full_disk_nothing_begins_and_no_half_line_is_left(tmp_path, ours, full_disk):
     before = ours.path.read_bytes()
-    with pytest.raises(OSError, match="No space") as told:
+    with pytest.raises(OSError, match="No space") as result:
         ours.begin(ONE)
-    assert told.value.errno == errno.ENOSPC
+    assert result.value.errno == errno.ENOSPC
     assert ours.path.read_bytes() == before
     full_disk.undo()
     ours.begin(TWO)
@@ -211,7 +211,7 @@ CHANGE = HOLD["changes"][0]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         {**HOLD, "changes": 1},
         {**HOLD, "changes": [{**CHANGE, "value": "much"}]},
@@ -223,9 +223,9 @@ CHANGE = HOLD["changes"][0]
         None,
     ],
 )
-def test_what_is_no_hold_is_damage(tmp_path, told):
+def test_what_is_no_hold_is_damage(tmp_path, reported):
     path = abandon(tmp_path)
-    path.write_bytes(path.read_bytes() + json.dumps({"begin": told}).encode() + b"\n")
+    path.write_bytes(path.read_bytes() + json.dumps({"begin": reported}).encode() + b"\n")
     kept = only(tmp_path)
     assert kept.holds == ()
     assert kept.is_damaged

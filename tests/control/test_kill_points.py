@@ -6,7 +6,7 @@ from tests.helpers.paths import BENCHMARKS
 
 
 def test_two_hundred_kills_ten_of_them_here():
-    script = BENCHMARKS / "knob_kills.py"
+    script = BENCHMARKS / "setting_kills.py"
     services = 4 if os.geteuid() == 0 else 0  # which only root can start
     rounds = ["--rounds", "10", "--harder", "6", "--runs", "2", "--service", str(services)]
     command = [sys.executable, str(script), *rounds, "--seed", "1"]

@@ -54,22 +54,22 @@ def tells(code):
     """What a program with two simulated GPUs, at 280 and 260 W, prints as JSON."""
     simulation = [*JOULEWISE, "sim", "--gpu", "v100x2", "--as-root", "--"]
     sim = [*simulation, sys.executable, "-c", PRELUDE + code]
-    done = subprocess.run(sim, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(sim, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_back_at_the_end_of_the_block():
-    told = tells("""
+    payload = tells("""
 with control.lease(["gpu0", "gpu1"], power_limit_w=200):
     inside = limits()
 print(json.dumps([inside, limits()]))
 """)
-    assert told == [[200, 200], [280, 260]]
+    assert payload == [[200, 200], [280, 260]]
 
 
 def test_a_guardian_that_is_killed_is_followed_by_one_that_puts_things_back():
-    told = tells("""
+    payload = tells("""
 one, two = (control.lease(key, power_limit_w=200) for key in ("gpu0", "gpu1"))
 kill_guardian()
 outcomes = one.release()
@@ -81,14 +81,14 @@ print(json.dumps([
     sorted(outcome.key for outcome in outcomes), after, late, one.notes, two.notes, again, limits()
 ]))
 """)
-    keys, after, late, *notes, again, end = told
+    keys, after, late, *notes, again, end = payload
     assert (keys, after, late) == (["gpu0", "gpu1"], [280, 260], [])
     assert all(len(each) == 1 and "was killed" in each[0] for each in notes)
     assert (again, end) == ([150, 260], [280, 260])
 
 
 def test_a_lease_from_a_killed_guardian_is_an_error_that_shows_what_became_of_the_others():
-    told = tells("""
+    payload = tells("""
 control.lease("gpu0", power_limit_w=200)
 kill_guardian()
 try:
@@ -97,14 +97,14 @@ except JoulewiseError as error:
     said = [error.message, error.hint]
 print(json.dumps([said, limits()]))
 """)
-    (message, hint), after = told
+    (message, hint), after = payload
     assert "restored them" in message
     assert hint == "take the leases again"
     assert after == [280, 260]
 
 
 def test_a_child_neither_ends_its_parents_leases_nor_outlives_them():
-    told = tells("""
+    payload = tells("""
 lease = control.lease("gpu0", power_limit_w=200)
 in_child(lease.release)
 in_child(lambda: lease.__exit__(None, None, None))
@@ -125,11 +125,11 @@ eventually(lambda: not guardians())  # the line is closed, though the child is s
 os.kill(sleeper, signal.SIGKILL)
 print(json.dumps([after_children, taken, limits()]))
 """)
-    assert told == [[200, 260], 0, [280, 260]]
+    assert payload == [[200, 260], 0, [280, 260]]
 
 
 def test_a_child_is_not_stopped_by_a_lock_that_a_thread_held():
-    told = tells("""
+    payload = tells("""
 from joulewise.control import lease as module
 lease = control.lease("gpu0", power_limit_w=200)
 line = lease._connection
@@ -138,11 +138,11 @@ with line._lock:
 lease.release()
 print(json.dumps([ended, limits()]))
 """)
-    assert told == [0, [280, 260]]
+    assert payload == [0, [280, 260]]
 
 
 def test_threads_share_the_line():
-    told = tells("""
+    payload = tells("""
 wrong = []
 
 def work(key):
@@ -156,22 +156,22 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(json.dumps([wrong, limits()]))
 """)
-    assert told == [[], [280, 260]]
+    assert payload == [[], [280, 260]]
 
 
 def test_who_forgets_a_lease_has_it_put_back_at_the_end():
-    told = tells("""
+    payload = tells("""
 import subprocess
 code = "from joulewise import control; control.lease('gpu0', power_limit_w=150)"
 subprocess.run([sys.executable, "-c", code], check=True)
 eventually(lambda: limits() == [280, 260])
 print(json.dumps(limits()))
 """)
-    assert told == [280, 260]
+    assert payload == [280, 260]
 
 
 def test_an_error_in_the_block_is_the_one_that_is_raised():
-    told = tells("""
+    payload = tells("""
 try:
     with control.lease("gpu0", power_limit_w=200):
         os.environ["SLURM_JOB_ID"] = "1"  # so that there is no other guardian to be had
@@ -180,14 +180,14 @@ try:
 except KeyError as error:
     print(json.dumps(error.args))
 """)
-    assert told == ["mine"]
+    assert payload == ["mine"]
 
 
 def test_a_device_that_is_named_twice():
-    told = tells("""
+    payload = tells("""
 try:
     control.lease(["gpu0", "gpu0"], power_limit_w=200)
 except JoulewiseError as error:
     print(json.dumps([error.message, error.hint, limits()]))
 """)
-    assert told == ["a device is named twice", "name each of them once", [280, 260]]
+    assert payload == ["a device is named twice", "name each of them once", [280, 260]]

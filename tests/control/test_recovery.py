@@ -43,8 +43,8 @@ def leave(state, boards, *settings):
     return guardian._journal.path
 
 
-def ends(told):
-    return {each.outcome.key: each.outcome.end for each in told.undone}
+def ends(reported):
+    return {each.outcome.key: each.outcome.end for each in reported.undone}
 
 
 def edit_header(path, **content):
@@ -89,8 +89,8 @@ def test_devices_are_opened_once(tmp_path, boards):
 def test_a_lost_gpu_does_not_keep_the_others_and_its_turn_comes(tmp_path, boards, run):
     leave(tmp_path, boards, {LIMIT: 200, SM: 1000})
     boards[1].is_lost = True
-    told = run()
-    assert [each.outcome.key for each in told.failed] == ["gpu1", "gpu1"]
+    result = run()
+    assert [each.outcome.key for each in result.failed] == ["gpu1", "gpu1"]
     assert boards[0].values[LIMIT] == 240
     boards[0].values[LIMIT] = 200  # a stranger's
     boards[0].values[SM] = 700
@@ -113,8 +113,8 @@ def test_what_a_stranger_set_is_left_and_forgotten(tmp_path, boards, run):
 def test_a_reboot_has_done_it_already(tmp_path, boards, run, log):
     path = leave(tmp_path, boards, {LIMIT: 200})
     edit_header(path, boot_id="another")
-    told = run()
-    assert (told.rebooted, told.undone) == (1, ())
+    result = run()
+    assert (result.rebooted, result.undone) == (1, ())
     assert boards[0].values[LIMIT] == 200
     assert log == [f"a reboot has undone the settings in {path.name}"]
     assert journal.read_journals(tmp_path) == []
@@ -130,8 +130,8 @@ def test_what_another_machine_left_is_its_own(tmp_path, boards, run):
 def test_another_version_checks_after_its_own(tmp_path, boards, run):
     path = leave(tmp_path, boards, {LIMIT: 200})
     edit_header(path, format=2)
-    told = run()
-    assert (told.unread, told.undone) == ((path,), ())
+    result = run()
+    assert (result.unread, result.undone) == ((path,), ())
     assert path.exists()
 
 
@@ -150,8 +150,8 @@ def test_damage_is_reported_once_and_keeps_nobody(tmp_path, boards, run):
 def test_a_journal_that_had_not_begun_is_nothing(tmp_path, run):
     (tmp_path / "leases").mkdir()
     (tmp_path / "leases" / "1-0.journal").touch(0o644)
-    told = run()
-    assert (told.undone, told.unread) == ((), ())
+    result = run()
+    assert (result.undone, result.unread) == ((), ())
     assert journal.read_journals(tmp_path) == []
 
 
@@ -212,10 +212,10 @@ def test_where_nothing_can_be_written_settings_go_back(
         path.with_suffix(".lock").unlink()
         edit_header(path, pid=0, ticks=1)  # our own would be alive
     request.getfixturevalue("read_only")
-    told = run()
+    result = run()
     assert [board.values[LIMIT] for board in boards] == [240, 260]
-    assert set(ends(told).values()) == {RestoreResult.RESTORED}
-    (warning,) = told.unremoved
+    assert set(ends(result).values()) == {RestoreResult.RESTORED}
+    (warning,) = result.unremoved
     assert warning.startswith("restored, but the journal cannot be removed: ")
     assert warning in log
 
@@ -232,9 +232,9 @@ def test_what_somebody_has_changed_since_waits_for_them(tmp_path, boards, run):
     other = Guardian(tmp_path / "elsewhere", boards, lambda _: None)
     other.lease("ben", HOLDER, [DeviceRequest("gpu0", {LIMIT: 150})])
     for _ in range(5):  # however often it is asked who they are
-        told = run()
-    assert ends(told) == {"gpu0": RestoreResult.FAILED}
-    assert told.failed[0].outcome.value == 240
+        result = run()
+    assert ends(result) == {"gpu0": RestoreResult.FAILED}
+    assert result.failed[0].outcome.value == 240
     other.drop("ben")
     assert boards[0].values[LIMIT] == 200
     assert ends(run()) == {"gpu0": RestoreResult.RESTORED}

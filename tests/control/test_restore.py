@@ -7,8 +7,8 @@ from joulewise.control.restore import restore_settings
 from tests.helpers.failing_gpus import LIMIT, MEMORY, SM, Board
 
 
-def change(value, before, knob=LIMIT, key="gpu0"):
-    return Change(f"GPU-{key}", key, knob, before, value)
+def change(value, before, control=LIMIT, key="gpu0"):
+    return Change(f"GPU-{key}", key, control, before, value)
 
 
 def back(board, *changes, patience_s=0.0, **time):
@@ -73,7 +73,7 @@ def test_the_last_changed_goes_back_first():
     board = Board(limit_w=200.0)
     board.values[SM] = board.values[MEMORY] = 1000
     back(board, change(1000, None, SM), change(200, 250), change(1000, None, MEMORY))
-    assert [knob for knob, _ in board.turned] == [MEMORY, LIMIT, SM]
+    assert [control for control, _ in board.turned] == [MEMORY, LIMIT, SM]
 
 
 def test_a_lock_is_reset_or_set_to_the_one_we_know_of():

@@ -35,7 +35,7 @@ def run(script, folder, train_steps):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -24,12 +24,13 @@ def test_every_warning_has_a_row(caution):
 
 
 def test_no_warning_is_made_up():
-    told = {line.split("`")[1] for line in WARNINGS.splitlines() if line.startswith("| `")}
-    assert told == {caution.value for caution in WarningCode}
+    result = {line.split("`")[1] for line in WARNINGS.splitlines() if line.startswith("| `")}
+    assert result == {caution.value for caution in WarningCode}
 
 
 @pytest.mark.parametrize(
-    "name", [layout.MANIFEST, layout.RESULT, layout.PROCESSES, layout.MISSES, layout.LIVE]
+    "name",
+    [layout.MANIFEST, layout.RESULT, layout.PROCESSES, layout.MISSES, layout.LIVE, layout.TUNING],
 )
 def test_every_file(name):
     assert f"`{name}`" in RUN_DIRECTORY
@@ -49,7 +50,7 @@ def test_every_key_of_the_manifest(kind):
 def test_every_key_of_the_result():
     energy = Energy(1, 1, 1, Source.MEASURED)
     whole = SpanResult(Span("run", None, 0, 1), energy, {"gpu0": Use(energy)})
-    told = as_json(RunResult("id", 0, "complete", 0, whole, (whole,)))
-    keys = {*told, *told["energy_j"]["gpu0"], *told["spans"][0]}
+    payload = as_json(RunResult("id", 0, "complete", 0, whole, (whole,)))
+    keys = {*payload, *payload["energy_j"]["gpu0"], *payload["spans"][0]}
     for key in keys:
         assert f"`{key}`" in RESULT, key

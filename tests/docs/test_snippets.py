@@ -23,7 +23,7 @@ VARY = "<!-- figures vary -->\n"
 CONSOLE = re.compile(rf"^({VARY})?```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 VARYING = re.compile(r"\d+(\.\d+)?( [GMkmµ]?(?=(J|Wh|s)\b))?|\b(yes|no)\b")
-TIMEOUT_S = 120
+TIMEOUT_S = 300  # for a busy machine; nothing is judged by it
 
 
 def blocks(pattern):

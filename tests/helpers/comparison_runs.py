@@ -98,7 +98,7 @@ def _result(run_id, energies, counted, time_s, *, epochs, steps, changed):
         for name, number in (("epoch", epochs), ("step", steps * max(epochs, 1)))
         if number
     }
-    told = {
+    result = {
         name: {
             "count": len(those),
             "time_s": {"mean": time_s / len(those)},
@@ -115,7 +115,7 @@ def _result(run_id, energies, counted, time_s, *, epochs, steps, changed):
             "run": part("run", None, 0, time_s),
             "spans": tuple(it for those in spans.values() for it in those),
             "counted": counted,
-            "details": {"spans": told},
+            "details": {"spans": result},
             **changed,
         }
     )

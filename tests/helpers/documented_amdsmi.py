@@ -178,11 +178,11 @@ class FakeAmdSmi(ModuleType):
         return {"driver_name": "amdgpu", "driver_version": "6.10.5", "driver_date": "2015/01/01"}
 
     def amdsmi_get_power_info(self, board):
-        told = dict(board.power)
+        result = dict(board.power)
         if board.load is not None:
             watts = int(board.power_w(self.now_ns() / 1e9 - board.lag_s))
-            told = {name: old if old == "N/A" else watts for name, old in told.items()}
-        return {**told, "gfx_voltage": 600, "power_limit": 300_000_000}
+            result = {name: old if old == "N/A" else watts for name, old in result.items()}
+        return {**result, "gfx_voltage": 600, "power_limit": 300_000_000}
 
     def amdsmi_get_power_cap_info(self, board):
         return dict(board.cap_uw)

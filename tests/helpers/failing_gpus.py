@@ -1,4 +1,4 @@
-"""A GPU whose knobs are plain values, and which fails as it is told to."""
+"""A GPU whose controls are plain values, and which fails as it is told to."""
 
 import os
 import time
@@ -12,11 +12,11 @@ from joulewise.process.linux import started_ticks
 
 LIMIT, SM, MEMORY = ControlKind.POWER_LIMIT, ControlKind.SM_CLOCK, ControlKind.MEMORY_CLOCK
 HOLDER = LeaseHolder(os.getpid(), os.getuid(), "python", time.time(), started_ticks(os.getpid()))
-_numbers = count()  # knobs are claimed on the whole machine, where other tests run, too
+_numbers = count()  # controls are claimed on the whole machine, where other tests run, too
 
 
 class Board(BaseDevice):
-    """``values`` are what the knobs stand at; None is a clock that nobody has locked."""
+    """``values`` are what the controls stand at; None is a clock that nobody has locked."""
 
     def __init__(self, key="gpu0", limit_w=250.0, step=lambda: None):
         uid = f"GPU-{os.getpid()}-{next(_numbers)}"
@@ -30,7 +30,7 @@ class Board(BaseDevice):
         }
         self.values = {LIMIT: limit_w, SM: None, MEMORY: None}
         self.turned = []
-        self.refuses = set()  # knobs whose setter fails
+        self.refuses = set()  # controls whose setter fails
         self.is_deaf = False  # takes limits, and does nothing
         self.is_lost = False
         self.rounds_to_w = 0.001
@@ -39,29 +39,29 @@ class Board(BaseDevice):
     def _processes(self):
         return []
 
-    def _get(self, knob):
+    def _get(self, control):
         if self.is_lost:
             return Unavailable(f"{self.info.key} is lost")
-        value = self.values[knob]
-        return value if knob is LIMIT else Unavailable("locks are not told")
+        value = self.values[control]
+        return value if control is LIMIT else Unavailable("locks are not told")
 
     def _set(self, info, value):
-        self._turn(info.knob, value)
+        self._turn(info.control, value)
 
     def _reset(self, info):
-        self._turn(info.knob, info.default)
+        self._turn(info.control, info.default)
 
-    def _turn(self, knob, value):
+    def _turn(self, control, value):
         if self.is_lost:
             raise DeviceLostError(f"{self.info.key} is lost", "reset it")
-        if knob in self.refuses:
-            raise DeviceError(f"{self.info.key} refuses {knob.value}", "try again")
+        if control in self.refuses:
+            raise DeviceError(f"{self.info.key} refuses {control.value}", "try again")
         self._step()
-        self.turned.append((knob, value))
-        if not (self.is_deaf and knob is LIMIT):
-            if knob is LIMIT:
+        self.turned.append((control, value))
+        if not (self.is_deaf and control is LIMIT):
+            if control is LIMIT:
                 value = round(value / self.rounds_to_w) * self.rounds_to_w
-            self.values[knob] = value
+            self.values[control] = value
         self._step()
 
 

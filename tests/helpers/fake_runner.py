@@ -17,7 +17,7 @@ from joulewise.errors import JoulewiseError
 from joulewise.sweep.execute import execute
 from joulewise.sweep.space import Grid, Space
 from joulewise.sweep.spec import SweepSpec
-from joulewise.sweep.stored_sweeps import create, cut_off
+from joulewise.sweep.stored_sweeps import create_sweep, find_sweeps_to_continue
 from joulewise.sweep.trial import tags
 
 LIMITS_W = (150.0, 200.0, 250.0)
@@ -60,9 +60,9 @@ class FakeRunner:
 
     def run(self, planned, hopeless=None):
         self.hopeless.append(hopeless)
-        told = self._make(planned)
+        result = self._make(planned)
         self.made.append(planned)
-        return told
+        return result
 
     def adopt(self, planned):  # noqa: ARG002
         return None
@@ -82,10 +82,10 @@ class StoredRunner(FakeRunner):
         self._notes = folder / "notes"
 
     def run(self, planned, hopeless=None):
-        told = super().run(planned, hopeless)
+        output = super().run(planned, hopeless)
         with self._notes.open("a") as notes:
             notes.write(f"{tags('', planned)[1]}\n")
-        return told
+        return output
 
     def adopt(self, planned):
         return trial(planned) if tags("", planned)[1] in self.notes() else None
@@ -128,7 +128,7 @@ def go_on(folder, runner, watch=None, points=None, **more):
 
 def main(store):
     """Begin a sweep or go on with it, its runs one after the other."""
-    folder = cut_off(store, [asked()])[0] or create(store, asked(), space())
+    folder = find_sweeps_to_continue(store, [asked()])[0] or create_sweep(store, asked(), space())
     watch = Watched(lambda ended: os.write(1, f"{ended.setting} {ended.block}\n".encode()))
 
     def made(planned):

@@ -56,8 +56,8 @@ def smi(environ, *arguments):
 
 
 def limits_w(environ):
-    told = smi(environ, "--query-gpu=power.limit", "--format=csv,noheader,nounits")
-    return [float(line) for line in told.split()]
+    result = smi(environ, "--query-gpu=power.limit", "--format=csv,noheader,nounits")
+    return [float(line) for line in result.split()]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def client(environ, code, user=MEMBER):
             process.kill()
 
 
-def told(environ, code, user=MEMBER):
+def run_as(environ, code, user=MEMBER):
     with client(environ, code, user) as process:
         return process.communicate(timeout=DEADLINE_S)[0].strip()
 

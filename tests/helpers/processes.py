@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 JOULEWISE = [sys.executable, "-m", "joulewise"]
-DEADLINE_S = 60
+DEADLINE_S = 180  # a machine that is busy with other tests is slow; nothing is judged by it
 
 
 def eventually(condition):

@@ -24,7 +24,7 @@ from joulewise.store.manifest import (
 S = 10**9
 START = 1_000 * S
 PID = 4242
-KINDS = {"gpu": Kind.GPU, "cpu": Kind.CPU, "dram": Kind.DRAM, "node": Kind.NODE}
+KINDS = {kind.value: kind for kind in Kind}
 
 
 def device(key, *, measured=("power_w", "energy_j"), source=Source.MEASURED, **changed):
@@ -87,9 +87,9 @@ class MadeRun:
     def slow(self, key, offset_s=0.0, **columns):
         """One row a second; a column is a function of the time."""
         t_s = self.times_s(1.0) + offset_s
-        told = {name: np.array([value(t) for t in t_s], float) for name, value in columns.items()}
+        result = {name: np.array([value(t) for t in t_s], float) for name, value in columns.items()}
         t_ns = START + np.round(t_s * S).astype(np.int64)
-        self.lane(key, StreamKind.SLOW, {"t_ns": t_ns, **told})
+        self.lane(key, StreamKind.SLOW, {"t_ns": t_ns, **result})
         return self
 
     def lane(self, key, lane, columns):
@@ -106,8 +106,8 @@ class MadeRun:
         with (self.path / PROCESSES).open("a") as file:
             for t_s, held in sightings:
                 listed = [{"pid": pid, "name": name, "ours": ours} for pid, name, ours in held]
-                told = {"t_ns": START + round(t_s * S), "device": key, "processes": listed}
-                file.write(json.dumps(told) + "\n")
+                result = {"t_ns": START + round(t_s * S), "device": key, "processes": listed}
+                file.write(json.dumps(result) + "\n")
         return self
 
     def spans(self, *spans):

@@ -30,7 +30,13 @@ def run(store, *arguments, text=True, **options):
 
 
 def runs(store):
-    return sorted(path for path in Path(store).glob("*") if (path / "run.json").exists())
+    """The runs of a store in the order of their begin: an id has only the second of it."""
+    manifests = Path(store).glob("*/run.json")
+    return [path.parent for path in sorted(manifests, key=_began_ns)]
+
+
+def _began_ns(manifest_path):
+    return json.loads(manifest_path.read_text())["wall_start_ns"]
 
 
 def manifest(store):

@@ -10,6 +10,9 @@ from pathlib import Path
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, first_line
 
 SIM = [*JOULEWISE, "sim", "--latency", "none"]
+# Says which process it is, and then every line that it is told, until its input ends. It stays the
+# program that it is: /proc shows a process that starts another one as one without an environment.
+WAIT = 'echo "$JOULEWISE_SIM $$"; while read -r line; do echo "$line"; done'
 
 
 @dataclass
@@ -36,9 +39,8 @@ class Sim:
 @contextmanager
 def running_sim(*options):
     """Simulated GPUs that live until the block ends."""
-    script = 'echo "$JOULEWISE_SIM $$"; exec cat'
     process = subprocess.Popen(
-        [*SIM, *options, "--", "sh", "-c", script],
+        [*SIM, *options, "--", "sh", "-c", WAIT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -36,7 +36,7 @@ def simulated(folder, script, *arguments, gpu="v100x2", options=()):
     )
 
 
-def told(folder, script, *arguments, gpu="v100x2"):
+def run_script(folder, script, *arguments, gpu="v100x2"):
     """What such a script printed last, as JSON."""
     ran = simulated(folder, script, *arguments, gpu=gpu)
     assert ran.returncode == 0, ran.stderr

@@ -19,9 +19,9 @@ def measured(value, sampling=0.0, gain=0.05):
 
 
 def trial(setting, block, time_s, energy_j, *, sampling=0.0, gain=0.05, **others):
-    told = {"state": TrialState.DONE, "gpu": BOARD, **others}
+    result = {"state": TrialState.DONE, "gpu": BOARD, **others}
     energy = {} if energy_j is None else {"gpu": measured(energy_j, sampling, gain)}
-    return Trial(setting=setting, block=block, time_s=time_s, **{"energy": energy, **told})
+    return Trial(setting=setting, block=block, time_s=time_s, **{"energy": energy, **result})
 
 
 def sweep(trials, reference, settings=None, limits_w=(100.0, 300.0, 300.0), **others):

@@ -46,8 +46,8 @@ class View:
 
     def ask(self, target, method="GET", **headers):
         """Any address; a header of None is left out."""
-        told = {"Host": f"127.0.0.1:{self.port}", **headers}
-        lines = [f"{name.replace('_', '-')}: {value}" for name, value in told.items() if value]
+        result = {"Host": f"127.0.0.1:{self.port}", **headers}
+        lines = [f"{name.replace('_', '-')}: {value}" for name, value in result.items() if value]
         head = "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""])
         return self.raw(head.encode())
 

@@ -21,8 +21,8 @@ def test_the_version_and_how_long_it_was_used(tmp_path):
     done = run(tmp_path, "import torch; sum(range(10**7))")
     (use,) = read_framework_uses(done.run)
     of_build = {"version": torch.__version__, "cuda": torch.version.cuda}  # None of a CPU's build
-    told = {name: use.frameworks["torch"].get(name) for name in of_build}
-    assert (list(use.frameworks), told) == (["torch"], of_build)
+    result = {name: use.frameworks["torch"].get(name) for name in of_build}
+    assert (list(use.frameworks), result) == (["torch"], of_build)
     assert 0 < use.cpu_s <= use.time_s * 1.5
     assert not read_spans(done.run).warnings
     assert (done.stdout, done.stderr) == ("", "")

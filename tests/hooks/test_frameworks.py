@@ -1,7 +1,10 @@
 """Trainers of the frameworks, in scripts that know nothing of us."""
 
+import math
+
 import pytest
 
+from joulewise.store.logged_values import read_logged
 from tests.helpers.hooked_programs import assert_around, untimed
 
 
@@ -41,6 +44,29 @@ def test_a_trainer_is_marked_and_notices_nothing(execute, script, epochs, steps)
     assert not bare.spans
     assert "weights" in bare.stdout
     assert untimed(bare.stdout) == untimed(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("script", "names"),
+    [
+        ("keras_cnn.py", {"loss", "accuracy", "val_loss", "val_accuracy"}),
+        ("lightning_module.py", {"loss", "train_loss"}),
+        ("hugging_face.py", {"eval_loss", "train_loss"}),
+    ],
+)
+def test_what_a_trainer_logs_is_read(execute, script, names):
+    done = execute(script)
+    logged = read_logged(done.run)
+    assert {value.name for value in logged} == names
+    epochs = {epoch.index: epoch for epoch in done.named("epoch")}
+    for value in logged:
+        assert math.isfinite(value.value)
+        assert epochs[value.epoch].start_ns <= value.t_ns
+    assert len({value.t_ns for value in logged}) < len(logged) or script != "keras_cnn.py"
+    by_epoch = [value for value in logged if value.name == min(names)]
+    assert [value.epoch for value in by_epoch][: len(epochs)] == list(epochs)
+    (training,) = done.named("training")
+    assert all(training.start_ns < value.t_ns for value in logged)
 
 
 def test_keras_in_all_the_ways_it_can_end(execute):
@@ -111,8 +137,8 @@ def test_an_epoch_of_a_trainer_that_the_steps_end_is_cut(execute, options, steps
     epochs = done.named("epoch")
     assert [span.index for span in epochs[:2]] == [0, 1]
     assert {span.total for span in epochs} == {None if "--stream" in options else 2}
-    told = [(span.index, span.total) for span in done.named("step")]
-    assert told == [(i, steps) for i in range(steps)]
+    result = [(span.index, span.total) for span in done.named("step")]
+    assert result == [(i, steps) for i in range(steps)]
     assert [span.closed for span in epochs[:2]] == whole
 
 

@@ -50,7 +50,8 @@ def test_they_load_next_to_nothing_until_they_are_needed(tmp_path):
         [sys.executable, "-c", show], capture_output=True, text=True, check=True
     ).stdout.split()
     ours = {name for name in with_them - set(bare) if name.startswith("_joulewise")}
-    assert ours == {"_joulewise_hooks", "_joulewise_hooks.import_hook"}
+    modules = ("import_hook", "out_of_memory")
+    assert ours == {"_joulewise_hooks", *(f"_joulewise_hooks.{name}" for name in modules)}
     assert not {"typing", "threading", "struct"} & (with_them - set(bare))
 
 

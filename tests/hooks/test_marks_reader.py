@@ -92,8 +92,8 @@ def test_what_repeats_goes_first_with_first(run):
 def test_jobs_stay_apart(run):
     for job, start in (("one", 10), ("two", 12)):
         for number in (0, 1):
-            told = rank(number, TORCHELASTIC_RUN_ID=job)
-            write(run, [("epoch", 0, start, start + 5 + number)], **told)
+            result = rank(number, TORCHELASTIC_RUN_ID=job)
+            write(run, [("epoch", 0, start, start + 5 + number)], **result)
     assert seen(run) == [("epoch", 0, 10, 16), ("epoch", 0, 12, 18)]
 
 
@@ -130,11 +130,11 @@ def test_what_is_told_counts_before_what_is_guessed(run):
     follower = SpanFollower(run / "marks")
     by_hand, hooks = Marks(run / "marks"), Marks(run / "marks")
     for index in range(2):
-        told = by_hand.begin("epoch", index, 2)
+        result = by_hand.begin("epoch", index, 2)
         guess = hooks.begin("epoch", index, guessed=True)
         hooks.whole("step", 1, 2, index, guessed=True)
         hooks.end(guess)
-        by_hand.end(told)
+        by_hand.end(result)
         assert [span.total for span in follower.poll()] == [2]
     by_hand.close()
     hooks.close()

@@ -26,13 +26,13 @@ def test_each_training_has_its_own_epochs(execute, framework):
         *((index, totals[0]) for index in range(5)),
         *((index, totals[1]) for index in range(3)),
     ]
-    course, told = Forecaster(0), []
+    course, result = Forecaster(0), []
     for span in news([span for span in done.spans if span.name in {"training", "epoch"}]):
         course.add_spans([span])
-        told.append(tuple(course.epochs.values()))
+        result.append(tuple(course.epochs.values()))
     expected = [
         (done, total, training)
         for training, (epochs, announced) in enumerate(zip((5, 3), totals, strict=True))
         for done, total in [(0, None), *((done, announced) for done in range(epochs + 1))]
     ]
-    assert list(dict.fromkeys(told)) == list(dict.fromkeys(expected))
+    assert list(dict.fromkeys(result)) == list(dict.fromkeys(expected))

@@ -21,8 +21,8 @@ def published():
     return sweep(trials.values(), limit(300))
 
 
-def cautions(result):
-    return {it.code: it for it in result.cautions}
+def find_warnings(result):
+    return {it.code: it for it in result.warnings}
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ def test_what_the_gpu_saves_the_node_may_pay_for(published, overhead_w, node_pct
     assert round(100 * (choice.at["gpu"].mean - 1), 1) == -31.5
     assert round(100 * (choice.at["node"].mean - 1), 1) == node_pct
     assert round(choice.break_even_w) == break_even_w
-    warning = cautions(result).get(SweepWarningCode.COSTS_ELSEWHERE)
+    warning = find_warnings(result).get(SweepWarningCode.COSTS_ELSEWHERE)
     assert bool(warning) == (node_pct > 0)
     if warning:
         assert "saves 31.5 % of the GPU's energy and costs 10.4 % more" in warning.message
-        assert "650 W besides, as given" in warning.message
+        assert "650 W given for the rest of the node" in warning.message
         assert "--boundary node" in warning.hint
 
 
@@ -66,12 +66,12 @@ def test_figures_are_those_of_the_boundary_asked_for(published):
 def test_what_is_assumed_is_said(published):
     assumed = evaluate(published, ENERGY)
     assert assumed.assumed == ("node", "wall")
-    assert assumed.sources["node"] == "GPU measured, 112 W besides, assumed"
-    assert assumed.sources["wall"].endswith("times a PUE of 1.58, assumed")
+    assert assumed.sources["node"] == "GPU measured, 112 W assumed for the rest of the node"
+    assert assumed.sources["wall"].endswith("times an assumed PUE of 1.58")
     given = evaluate(published, ENERGY, View(overhead_w=80, pue=1.1))
     assert given.assumed == ()
     assert given.sources["wall"] == (
-        "GPU measured, 80 W besides, as given, times a PUE of 1.1, as given"
+        "GPU measured, 80 W given for the rest of the node, times the given PUE of 1.1"
     )
 
 
@@ -117,7 +117,9 @@ def test_a_machine_without_a_gpu_has_a_node():
     alone = sweep(trials, limit(300))
     at_gpu = evaluate(alone, ENERGY)
     assert at_gpu.reference.energy_j is None
-    assert cautions(at_gpu)[SweepWarningCode.NO_ENERGY].hint == "count the node: --boundary node"
+    assert (
+        find_warnings(at_gpu)[SweepWarningCode.NO_ENERGY].hint == "count the node: --boundary node"
+    )
     at_node = evaluate(alone, ENERGY, View("node"))
     assert at_node.reference.energy_j.mean == 500
     assert at_node.sources["node"].startswith("no GPU in use")
@@ -145,7 +147,7 @@ def test_a_view_that_cannot_be_meant_is_refused(how, message):
 
 def test_faster_and_cheaper_costs_nobody():
     cheap = grid(lambda w: (400 - w, w * 100), [200, 300], 200)
-    assert SweepWarningCode.COSTS_ELSEWHERE not in cautions(evaluate(cheap, ENERGY))
+    assert SweepWarningCode.COSTS_ELSEWHERE not in find_warnings(evaluate(cheap, ENERGY))
 
 
 def test_nothing_is_added_to_a_module_that_contains_cpu_and_memory():

@@ -21,7 +21,7 @@ def curve(w):
 
 
 def codes(result):
-    return {it.code for it in result.cautions}
+    return {it.code for it in result.warnings}
 
 
 def test_a_grid_is_told_in_its_order():
@@ -127,7 +127,7 @@ def test_clocks_that_hardly_differ_do_not_overrule_an_interval():
     choice = result.best["energy"]
     assert choice.score.high < 0.95
     assert (choice.verdict, choice.recommended) == (Verdict.BETTER, limit(250))
-    (caution,) = (it for it in result.cautions if it.code is SweepWarningCode.CONTRADICTS_CLOCKS)
+    (caution,) = (it for it in result.warnings if it.code is SweepWarningCode.CONTRADICTS_CLOCKS)
     assert "250 W" in caution.message
 
 
@@ -264,20 +264,20 @@ def test_a_run_without_energy_still_has_a_time():
 
 
 def edge(made):
-    return next(it for it in evaluate(made).cautions if it.code is SweepWarningCode.EDGE_OF_RANGE)
+    return next(it for it in evaluate(made).warnings if it.code is SweepWarningCode.EDGE_OF_RANGE)
 
 
 def test_a_winner_at_the_lowest_limit_tried_may_not_be_the_end():
     made = grid(curve, LIMITS, 300)
     assert "--power-limit 100:150:5" in edge(made).hint
-    assert "has no lower one" in edge(replace(made, limits_w=(150.0, 300.0, 300.0))).hint
+    assert "allows no lower one" in edge(replace(made, limits_w=(150.0, 300.0, 300.0))).hint
 
 
 def test_what_a_board_allows_is_not_claimed_where_the_board_is_not_known():
     made = grid(curve, LIMITS, 300)
     tried = replace(made, limits_w=(150.0, 300.0, 300.0), is_table=True)
     for unknown in (replace(made, limits_w=None), tried):
-        assert "has no lower one" not in edge(unknown).hint
+        assert "allows no lower one" not in edge(unknown).hint
         assert "where the board allows" in edge(unknown).hint
 
 

@@ -55,9 +55,9 @@ def test_names_are_canonical(text, name):
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("enrgy", "there is no metric 'enrgy'", "did you mean energy? there are: energy, "),
-        ("fastest", "there is no metric", "there are: energy"),
-        ("", "there is no metric ''", "there are"),
+        ("enrgy", "there is no metric 'enrgy'", "did you mean energy? the metrics are: energy, "),
+        ("fastest", "there is no metric", "the metrics are: energy"),
+        ("", "there is no metric ''", "the metrics are"),
         ("eds", "a number must follow the colon", "eds:2.0"),
         ("eds:1", "above 1", "eds:2.0"),
         ("eds:nan", "above 1", "eds:2.0"),

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from joulewise.data.sweeps import Setting, Trial, TrialState
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.parabola import parabola
+from joulewise.metrics.power_caps import parabola
 from tests.helpers.sweeps import grid, limit, sweep, trial
 
 LIMITS = np.repeat(np.arange(150.0, 301, 25), 5)
@@ -62,7 +62,7 @@ def test_how_well_the_means_fit_stands_beside_it_also_where_it_is_refused():
         (
             [150, 200, 300] * 5,
             bowl(np.array([150, 200, 300] * 5)),
-            "at least 4 limits are needed, and there are 3",
+            "at least 4 limits with finished runs are needed, not 3",
         ),
         (LIMITS, -bowl(LIMITS), "maximum instead of a minimum"),
         (LIMITS, np.full(len(LIMITS), 3.0), "all runs have the same value"),

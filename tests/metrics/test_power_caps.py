@@ -10,7 +10,7 @@ NEVER, FLOOR = SweepWarningCode.CAP_NEVER_BINDS, SweepWarningCode.CAP_BELOW_FLOO
 
 
 def warnings_by_code(of):
-    return {it.code: it for it in evaluate(of).cautions}
+    return {it.code: it for it in evaluate(of).warnings}
 
 
 def course(by_limit, **others):

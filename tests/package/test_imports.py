@@ -6,6 +6,7 @@ import sys
 import pytest
 
 HEAVY = {"numpy", "scipy", "pyarrow", "pynvml", "altair", "torch", "keras", "ray", "amdsmi"}
+HEAVY |= {"sqlalchemy", "alembic", "psycopg"}
 
 
 def modules_after(script: str) -> set[str]:
@@ -24,11 +25,20 @@ def modules_after(script: str) -> set[str]:
             "import joulewise; joulewise.span('x'), joulewise.measure()",
             HEAVY | {"rich", "click", "psutil"},
         ),
+        ("import joulewise; joulewise.tune()", HEAVY | {"rich", "click", "psutil"}),
         (
             "import joulewise.session.measure, joulewise.session.recorder_client",
             HEAVY | {"rich", "click", "psutil"},
         ),
         ("import joulewise.devices, joulewise.simulate", HEAVY | {"rich", "click", "psutil"}),
+        (
+            (
+                "import joulewise.data.jobs, joulewise.optimise.recurring.store as store\n"
+                "from pathlib import Path\n"
+                "store.job_store_address(None, Path(), {})"
+            ),
+            HEAVY | {"rich", "click", "psutil"},
+        ),
         ("import joulewise.simulate.client", HEAVY | {"rich", "click", "psutil"}),
         (
             (

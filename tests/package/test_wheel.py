@@ -11,6 +11,8 @@ import pytest
 
 from tests.helpers.paths import ROOT
 
+MIGRATIONS = ROOT / "src/joulewise/optimise/recurring/store/migrations"
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
@@ -55,7 +57,12 @@ def test_it_carries_the_data_and_the_library(wheel):
         "simulate/nvml/absent/libnvidia-ml.so.1",
         "simulate/boards/v100.toml",
         "devices/host/cpus.toml",
+        *(
+            f"optimise/recurring/store/migrations/{path.relative_to(MIGRATIONS)}"
+            for path in MIGRATIONS.rglob("*.py")
+        ),
     } <= package
+    assert "optimise/recurring/store/migrations/versions/revision_0001.py" in package
     assert (names["joulewise/simulate/nvml/bin/nvidia-smi"].external_attr >> 16) & stat.S_IXUSR
 
 

@@ -50,7 +50,7 @@ def test_each_signal_waits_and_shows_whether_the_command_has_it_too(environ, fro
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert done.stdout.splitlines() == [
         "to itself False",

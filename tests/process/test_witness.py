@@ -61,3 +61,11 @@ def test_what_only_others_got_is_forgotten(watching):
     assert watching.pending() == TERM, "whoever signals one process after the other is waited for"
     watching.drop_stale(10.5)
     assert watching.pending() == 0
+
+
+def test_a_killed_witness_saw_nothing(watching):
+    """Signals then count as sent to us alone, and are passed on."""
+    os.kill(watching._process.pid, signal.SIGKILL)
+    eventually(lambda: watching._process.poll() is not None)
+    assert watching.pending() == 0
+    assert watching.await_others([signal.SIGTERM]) == 0

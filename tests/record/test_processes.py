@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from joulewise.data import DeviceInfo, Kind, Process, Unavailable
-from joulewise.record.processes import SIMULATION, CommandProcesses, DeviceUsers
+from joulewise.record.processes import CommandProcesses, DeviceUsers
 from joulewise.record.writer import PendingLines, RecorderNotes
+from joulewise.store.layout import SIMULATION
 
 GB = 1 << 30
 GPU = DeviceInfo("gpu0", Kind.GPU, "GPU", "GPU-0", "none")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import Quantity
-from joulewise.record.running_total import RunningTotal
+from joulewise.record.statistics import RunningTotal
 from joulewise.store.arrow_stream import Batch
 
 S = 1_000_000_000
@@ -21,10 +21,10 @@ def batch(quantity, values, first_s=0):
     return Batch(("t_ns", quantity.value), (times, values_j))
 
 
-def tallied(quantity, values):
-    tally = RunningTotal()
-    tally.add(batch(quantity, values))
-    return tally
+def summed(quantity, values):
+    running_total = RunningTotal()
+    running_total.add(batch(quantity, values))
+    return running_total
 
 
 @given(st.lists(st.floats(0, 1000), min_size=1, max_size=20), st.floats(0, 1e9), st.data())
@@ -32,21 +32,21 @@ def test_a_counter_is_as_much_as_it_has_grown(steps, before, data):
     values = [before]
     for step in steps:
         values.append(values[-1] + step)
-    tally = RunningTotal()
+    running_total = RunningTotal()
     cut = data.draw(st.integers(0, len(values)))  # however it comes in batches
-    tally.add(batch(Quantity.ENERGY, values[:cut]))
-    tally.add(batch(Quantity.ENERGY, values[cut:], cut))
-    assert tally.sum.energy_j == pytest.approx(values[-1] - before, abs=1e-5)
-    assert tally.sum.quantity is Quantity.ENERGY
+    running_total.add(batch(Quantity.ENERGY, values[:cut]))
+    running_total.add(batch(Quantity.ENERGY, values[cut:], cut))
+    assert running_total.sum.energy_j == pytest.approx(values[-1] - before, abs=1e-5)
+    assert running_total.sum.quantity is Quantity.ENERGY
 
 
 def test_a_counter_that_begins_again_costs_one_step():
-    assert tallied(Quantity.ENERGY, [100, 110, 3, 8]).sum.energy_j == 15
+    assert summed(Quantity.ENERGY, [100, 110, 3, 8]).sum.energy_j == 15
 
 
 @given(st.lists(st.floats(0, 500), min_size=2, max_size=20))
 def test_power_is_held_until_the_next_reading(watts):
-    assert tallied(Quantity.POWER, watts).sum.energy_j == pytest.approx(
+    assert summed(Quantity.POWER, watts).sum.energy_j == pytest.approx(
         math.fsum(watts[:-1]), abs=1e-6
     )
 
@@ -54,45 +54,47 @@ def test_power_is_held_until_the_next_reading(watts):
 def test_the_counter_goes_before_power():
     values_j = batch(Quantity.ENERGY, [0, 50])
     both = Batch((*values_j.columns, "power_w"), (*values_j.values, array("d", [7, 7])))
-    tally = RunningTotal()
-    tally.add(both)
-    assert tally.sum.energy_j == 50
+    running_total = RunningTotal()
+    running_total.add(both)
+    assert running_total.sum.energy_j == 50
 
 
 def test_a_fault_is_bridged():
-    assert tallied(Quantity.ENERGY, [0, None, None, 30]).sum.energy_j == 30
+    assert summed(Quantity.ENERGY, [0, None, None, 30]).sum.energy_j == 30
 
 
 def test_it_counts_from_where_the_command_began_also_in_rows_that_were_still_on_their_way():
-    tally = tallied(Quantity.ENERGY, [0, 50])
-    tally.begin(3 * S)
-    assert tally.sum is None
-    tally.add(batch(Quantity.ENERGY, [60, 70, 80], first_s=2))
-    assert tally.sum.energy_j == 20
-    assert tally.sum.time_s == 1
-    assert tally.sum.interval_s == 1
+    running_total = summed(Quantity.ENERGY, [0, 50])
+    running_total.begin(3 * S)
+    assert running_total.sum is None
+    running_total.add(batch(Quantity.ENERGY, [60, 70, 80], first_s=2))
+    assert running_total.sum.energy_j == 20
+    assert running_total.sum.time_s == 1
+    assert running_total.sum.interval_s == 1
 
 
 @pytest.mark.parametrize("values", [[], [5], [None, None]])
 def test_what_could_not_be_read_twice_is_none(values):
-    assert tallied(Quantity.ENERGY, values).sum is None
+    assert summed(Quantity.ENERGY, values).sum is None
 
 
 def test_energy_goes_on_at_the_newest_power_for_about_a_second():
-    tally = RunningTotal()
-    tally.add(batch(Quantity.POWER, [10, 20]))
-    tally.begin(1 * S)  # one reading is enough: the next may be a second away
-    assert tally.sum is None
-    assert tally.energy_at(1 * S) == 0
-    assert tally.energy_at(S + S // 2) == 10
-    tally.add(batch(Quantity.POWER, [30], 2))
-    assert tally.energy_at(2 * S) == tally.sum.energy_j == 20
-    assert tally.energy_at(2 * S + S // 2) == 35
-    assert tally.energy_at(100 * S) == pytest.approx(20 + 30 * 1.1)  # it is not read any more
+    running_total = RunningTotal()
+    running_total.add(batch(Quantity.POWER, [10, 20]))
+    running_total.begin(1 * S)  # one reading is enough: the next may be a second away
+    assert running_total.sum is None
+    assert running_total.energy_at(1 * S) == 0
+    assert running_total.energy_at(S + S // 2) == 10
+    running_total.add(batch(Quantity.POWER, [30], 2))
+    assert running_total.energy_at(2 * S) == running_total.sum.energy_j == 20
+    assert running_total.energy_at(2 * S + S // 2) == 35
+    assert running_total.energy_at(100 * S) == pytest.approx(
+        20 + 30 * 1.1
+    )  # it is not read any more
 
 
 def test_the_newest_power_is_the_sensors_or_the_last_step_of_the_counter():
-    counter = tallied(Quantity.ENERGY, [0, 50, 120])
+    counter = summed(Quantity.ENERGY, [0, 50, 120])
     assert counter.power_w == 70
     values_j = batch(Quantity.ENERGY, [0, 50])
     counter.add(

@@ -37,5 +37,5 @@ def test_the_excess_is_in_the_table_and_in_the_json(result):
     table = published_table(found)
     at = [column.title for column in table.columns].index("score above best")
     assert [row[at] for row in table.rows] == [f"{100 * it.excess:.1f}" for it in found]
-    told = [it.as_json()["found"]["score_there_over_best"] for it in found]
-    assert told == [1 + it.excess for it in found]
+    payload = [it.as_json()["found"]["score_there_over_best"] for it in found]
+    assert payload == [1 + it.excess for it in found]

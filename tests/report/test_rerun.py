@@ -1,13 +1,14 @@
 """The command on a page does the same again: it is read by the verb itself, and compared."""
 
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from joulewise.cli import run as run_verb
 from joulewise.cli import sweep as sweep_verb
 from joulewise.report.rerun import rerun_command, rerun_sweep_command
+from joulewise.session.request import Request
 from joulewise.store.manifest import CommandRecord, Manifest
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
@@ -64,6 +65,14 @@ def test_the_command_of_a_sweep_repeats_it(spec):
     command, besides = rerun_sweep_command(spec.as_json())
     assert heard(command) == spec
     assert not besides
+
+
+def test_a_zero_that_was_given_is_in_the_command():
+    spec = SweepSpec(command=("true",), axes={"x": "1,2"}, boundary="wall", overhead_w=0.0)
+    command, _ = rerun_sweep_command(spec.as_json())
+    assert heard(command).overhead_w == 0.0
+    command = rerun_command(replace(MANIFEST, options=asdict(Request(price_per_kwh=0.0))))
+    assert command == "joulewise run --price-per-kwh 0 -- python train.py 'a b'"
 
 
 def test_options_from_a_file_are_mentioned():

@@ -3,8 +3,7 @@
 import pytest
 
 from joulewise.data import WarningCode
-from joulewise.report.inputs import load_group
-from joulewise.report.resolve import resolve_runs
+from joulewise.report.resolve import load_group, resolve_runs
 from joulewise.store.layout import MANIFEST
 from tests.helpers.run_directories import MadeRun, device
 

@@ -119,9 +119,9 @@ def test_a_table_without_rows_has_its_headings(form):
 
 
 def test_json_has_the_records_as_they_are():
-    told = json.loads(as_json(table([*HOSTILE, "</script>"])))
-    assert [record["name"] for record in told] == [*HOSTILE, "</script>"]
-    assert {record["energy_j"] for record in told} == {-1.5}
+    payload = json.loads(as_json(table([*HOSTILE, "</script>"])))
+    assert [record["name"] for record in payload] == [*HOSTILE, "</script>"]
+    assert {record["energy_j"] for record in payload} == {-1.5}
     assert json.loads(as_json(table([]))) == []
 
 

@@ -43,7 +43,7 @@ def test_several_devices_are_a_range():
     assert formatting.span(Quantity.PERFORMANCE_STATE, [0, 8]) == "P0 - P8"
 
 
-def test_a_knob_says_how_many_steps_it_has():
+def test_a_control_says_how_many_steps_it_has():
     clocks = [135.0, 142.0, 1530.0]
     assert formatting.settings(ControlKind.SM_CLOCK, 135, 1530, clocks) == "135-1530 MHz, 3 steps"
     assert formatting.settings(ControlKind.POWER_LIMIT, 150, 300, None) == "150-300 W"
@@ -63,10 +63,10 @@ def test_a_prefix_keeps_the_value(joules):
     assert float(number) * factor == pytest.approx(joules, rel=0.06, abs=0.006)
 
 
-def test_every_sensor_and_knob_has_a_name_and_a_place():
+def test_every_sensor_and_control_has_a_name_and_a_place():
     grouped = [quantity for _, members in formatting.GROUPS for quantity in members]
     assert sorted(grouped) == sorted(formatting.SENSORS) == sorted(Quantity)
-    assert set(formatting.KNOBS) == set(ControlKind)
+    assert set(formatting.CONTROLS) == set(ControlKind)
 
 
 @pytest.mark.parametrize(

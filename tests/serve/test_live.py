@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from joulewise.data import Energy, Source
+from joulewise.report.terminal.live import line
 from joulewise.report.views.live import RunWatch, foretold, standing
 from joulewise.serve.site import LiveRuns
+from joulewise.store.tuning_file import write_tuning
 from tests.helpers.processes import eventually
 from tests.helpers.recordings_in_progress import recorded
+from tests.helpers.written_tunings import exploring_tuning
 
 
 def now(view, run, after=""):
@@ -158,11 +161,21 @@ def test_devices_left_out_of_the_total_are_named_during_the_run(make_run):
     assert next(foretold(RunWatch(run).look())) == "not in the total so far: gpu0"
     live["counted"] = ["gpu0"]
     (run / "live.json").write_text(json.dumps(live))
-    assert next(foretold(RunWatch(run).look())).startswith("forecast at 5.00 s: ")
+    assert next(foretold(RunWatch(run).look())).startswith("no forecast at 5.00 s: ")
 
 
 def test_a_mixed_total_names_what_is_simulated_without_nested_brackets(make_run):
     now = RunWatch(make_run("20261116-003512-bbbb")).look()
     total = Energy(500.0, 1.0, 1.0, Source.MIXED)
     mixed = replace(now, total=total, simulated=("gpu0",))
-    assert standing(mixed).endswith("(in part GPU simulated)")
+    assert standing(mixed).endswith("(GPU simulated, others not)")
+
+
+def test_the_page_and_a_line_say_what_the_tuner_does(view, make_run):
+    run = make_run("20260101-000000-tune", state="recording")
+    assert "tuning" not in now(view, run)["text"]["foretold"]
+    write_tuning(run, exploring_tuning())
+    state = "tuning: exploring, 34 steps, now 250 W, SM 900 MHz; best so far 200 W, SM 1200 MHz"
+    eventually(lambda: state in now(view, run)["text"]["foretold"])
+    assert state in view.get(f"live/{run.name}").words
+    assert state in line(RunWatch(run).look())

@@ -10,7 +10,7 @@ from joulewise.store.layout import MANIFEST, SWEEPS
 from joulewise.sweep.lock import running
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SweepSpec
-from joulewise.sweep.stored_sweeps import FILE, as_text, create, load
+from joulewise.sweep.stored_sweeps import SWEEP_FILE, as_text, create_sweep, load_sweep
 
 RUN = "20261101-120000-aaaa"
 OTHER = "20261101-120000-bbbb"
@@ -105,9 +105,9 @@ def test_a_manifest_with_another_id_is_shown_by_its_folder(view, make_run):
 def test_a_sweep_that_names_runs_outside_is_not_shown(view, store, make_run, tmp_path, name):
     outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
     (store / OTHER).symlink_to(outside)
-    folder = create(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
+    folder = create_sweep(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
     trial = Trial(AS_IT_IS, 0, TrialState.DONE, run=name.format(outside=outside))
-    (folder / FILE).write_text(as_text(replace(load(folder), trials=(trial,))))
+    (folder / SWEEP_FILE).write_text(as_text(replace(load_sweep(folder), trials=(trial,))))
     answer = view.get(f"sweep/{folder.name}")
     assert answer.status == 500
     assert "names a run outside the store" in answer.words
@@ -116,9 +116,11 @@ def test_a_sweep_that_names_runs_outside_is_not_shown(view, store, make_run, tmp
 
 def test_a_sweep_is_running_while_a_process_holds_its_lock(view, store):
     """Nothing in its file tells a sweep that runs from one that was killed."""
-    folder = create(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
+    folder = create_sweep(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
     trial = Trial(AS_IT_IS, 0, TrialState.DONE, time_s=1.0)
-    (folder / FILE).write_text(as_text(replace(load(folder), state="running", trials=(trial,))))
+    (folder / SWEEP_FILE).write_text(
+        as_text(replace(load_sweep(folder), state="running", trials=(trial,)))
+    )
     with running(folder):
         listed, page = view.get().words, view.get(f"sweep/{folder.name}").words
         assert "running" in listed

@@ -16,7 +16,7 @@ from joulewise.store.layout import LIVE, MANIFEST
 from joulewise.store.runs import new_run
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SweepSpec
-from joulewise.sweep.stored_sweeps import FILE, as_text, create, load
+from joulewise.sweep.stored_sweeps import SWEEP_FILE, as_text, create_sweep, load_sweep
 
 AS_IT_IS = Setting.of({"power_limit_w": None})
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
@@ -292,9 +292,9 @@ def test_sweeps_are_paged(view, store, monkeypatch):
     monkeypatch.setattr(listing, "PAGE", 2)
     folders = []
     for number in range(5):
-        folder = create(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
-        text = as_text(replace(load(folder), start_wall_ns=number + 1))
-        (folder / FILE).write_text(text)
+        folder = create_sweep(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
+        text = as_text(replace(load_sweep(folder), start_wall_ns=number + 1))
+        (folder / SWEEP_FILE).write_text(text)
         folders.append(folder.name)
     answer = view.get()
     assert "0 runs; 5 sweeps." in answer.words

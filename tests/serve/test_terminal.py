@@ -201,7 +201,7 @@ class TestNoRoom:
         rows = [line for line in lines if line.startswith("gpu")]
         assert len(rows) == 8
         assert re.fullmatch(r"gpu0 +\d+ W +300 W +99 % +-", rows[0])
-        assert "no room for: minute, clock, temp." in lines
+        assert "columns left out: minute, clock, temp." in lines
 
     @pytest.mark.parametrize("columns", [40, 60, 80])
     def test_energy_is_shown_at_every_width(self, now, columns):

@@ -38,8 +38,11 @@ def test_who_waits_for_the_end_hears_of_it_before_the_result_is_computed(pipe, t
         signals=contextlib.nullcontext(),
     )  # fmt: skip
     limits = SimpleNamespace(end_rest=lambda _: None)
-    turned = SimpleNamespace(descriptors=(), close=lambda: order.append("ended"))
+    settings = SimpleNamespace(
+        descriptors=(), lost=lambda: None, close=lambda: order.append("ended")
+    )
+    callbacks = SimpleNamespace(settings=settings, say=lambda _: None, output=None, watch=None)
     started = CommandRecord(7, ("true",), 0)
-    outcome = await_result(command, started, Recorder(), limits, turned)
+    outcome = await_result(command, started, Recorder(), limits, callbacks)
     assert order == ["told", "ended", "computed"]
     assert outcome.exit_status == 3

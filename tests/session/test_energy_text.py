@@ -16,6 +16,7 @@ def test_where_the_error_leaves_nothing_there_is_only_a_bound():
 
 def test_what_could_not_be_read_shows_so():
     assert in_words(None) == "could not be read"
+    assert in_words(Energy(10.0, 1.0, 0.0, Source.MIXED)) == "10 J ± 10 % (several sources)"
 
 
 def test_an_energy_prints_as_a_number_with_its_unit_and_error():

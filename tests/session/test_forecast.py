@@ -112,9 +112,9 @@ def test_costs_follow_the_energy():
     kwh = forecast.energy_j.value / 3.6e6
     assert forecast.costs["gco2"].value == pytest.approx(400 * kwh)
     assert forecast.costs["price"].high == pytest.approx(0.3 * forecast.energy_j.high / 3.6e6)
-    told = json.loads(json.dumps(as_json(forecast)))
-    assert set(told) == {"time_s", "energy_j", "gco2", "price"}
-    assert told["time_s"] == {"value": forecast.time_s.value, "low": forecast.time_s.low,
+    payload = json.loads(json.dumps(as_json(forecast)))
+    assert set(payload) == {"time_s", "energy_j", "gco2", "price"}
+    assert payload["time_s"] == {"value": forecast.time_s.value, "low": forecast.time_s.low,
                               "high": forecast.time_s.high}  # fmt: skip
 
 

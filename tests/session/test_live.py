@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from joulewise.budget import parse_budget
 from joulewise.data import Energy, Source, Span
-from joulewise.session.budget import parse_budget
 from joulewise.session.recording import LiveProgress
 
 S = 1_000_000_000
@@ -31,29 +31,29 @@ def test_what_is_reported(tmp_path):
     progress = LiveProgress(tmp_path, 0, per_kwh={"gco2": 400.0})
     assert follow(progress, 4) == []
     assert [path.name for path in tmp_path.iterdir()] == ["live.json"]
-    told = json.loads((tmp_path / "live.json").read_text())
-    assert told["t_ns"] == 39 * S + 5
-    assert told["time_s"] == pytest.approx(39)
-    assert told["energy_j"]["total"]["value"] == pytest.approx(39 * 200)
-    assert told["energy_j"]["gpu1"]["source"] == "measured"
-    assert told["energy_j"]["cpu0"] is None
-    assert told["epochs"] == {"done": 0, "total": 10, "training": 0}  # none of them has ended
-    forecast = told["outlook"]
+    payload = json.loads((tmp_path / "live.json").read_text())
+    assert payload["t_ns"] == 39 * S + 5
+    assert payload["time_s"] == pytest.approx(39)
+    assert payload["energy_j"]["total"]["value"] == pytest.approx(39 * 200)
+    assert payload["energy_j"]["gpu1"]["source"] == "measured"
+    assert payload["energy_j"]["cpu0"] is None
+    assert payload["epochs"] == {"done": 0, "total": 10, "training": 0}  # none of them has ended
+    forecast = payload["outlook"]
     assert forecast["time_s"]["value"] == pytest.approx(100)
     assert forecast["energy_j"]["value"] == pytest.approx(20_000)
     half_j = forecast["energy_j"]["high"] - forecast["energy_j"]["value"]
     assert 0.05 * 20_000 < half_j < 0.08 * 20_000  # not without the gain's
     assert forecast["energy_j"]["at_least"]  # cpu0 counts and is not read
-    assert told["energy_j"]["total"]["at_least"]
-    assert told["counted"] == ["cpu0", "gpu0"]
+    assert payload["energy_j"]["total"]["at_least"]
+    assert payload["counted"] == ["cpu0", "gpu0"]
     assert forecast["gco2"]["value"] == pytest.approx(20_000 / 3.6e6 * 400)
 
 
 def test_at_first_there_is_a_reason(tmp_path):
     LiveProgress(tmp_path, 0).check(S, {}, ())
-    told = json.loads((tmp_path / "live.json").read_text())
-    assert told["energy_j"] == {"total": None}
-    assert "not known" in told["outlook"]["reason"]
+    payload = json.loads((tmp_path / "live.json").read_text())
+    assert payload["energy_j"] == {"total": None}
+    assert "not known" in payload["outlook"]["reason"]
 
 
 def test_budgets_are_watched_by_what_is_counted(tmp_path):

@@ -55,10 +55,10 @@ def manifest(m):
 def test_what_came_of_it(measured, tmp_path):
     assert measured.path.parent == tmp_path
     assert measured.id == measured.path.name
-    told = manifest(measured)
-    assert (told["name"], told["tags"], told["state"]) == ("mine", ["a", "b"], "complete")
-    assert told["commands"][0]["pid"] == os.getpid()
-    assert told["commands"][0]["exit_code"] == 0
+    payload = manifest(measured)
+    assert (payload["name"], payload["tags"], payload["state"]) == ("mine", ["a", "b"], "complete")
+    assert payload["commands"][0]["pid"] == os.getpid()
+    assert payload["commands"][0]["exit_code"] == 0
     assert measured.result.id == measured.id
     assert 0 < measured.time_s < DEADLINE_S
     (span,) = measured.spans
@@ -264,6 +264,13 @@ def test_a_recorder_that_is_killed_is_a_warning(tmp_path):
     assert m.energy_j is None
     assert f"joulewise show {m.id}" in m.warnings[-1].hint
     assert [path.name for path in tmp_path.iterdir()] == [m.id]
+    payload = manifest(m)
+    assert (payload["state"], payload["exit_code"]) == ("stopped", 0)
+    assert payload["commands"][0]["end_ns"] == m._end_ns
+    shown = subprocess.run(
+        [*JOULEWISE, "--store", tmp_path, "show", m.id], capture_output=True, text=True, check=True
+    )
+    assert "  finished, recorder killed · " in shown.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -304,9 +311,9 @@ def test_an_interrupt_ends_the_block_and_the_recorder(tmp_path):
     )  # fmt: skip
     assert "KeyboardInterrupt" in done.stderr
     (path,) = tmp_path.iterdir()
-    told = json.loads((path / "run.json").read_text())
-    assert (told["state"], told["exit_code"]) == ("complete", 130)
-    assert gone(told["recorder"]["pid"])
+    payload = json.loads((path / "run.json").read_text())
+    assert (payload["state"], payload["exit_code"]) == ("complete", 130)
+    assert gone(payload["recorder"]["pid"])
 
 
 def test_an_interrupt_while_the_result_is_awaited_passes(tmp_path, monkeypatch):
@@ -408,7 +415,8 @@ def test_energies_read_as_a_person_would_want():
         ["gpu0", "cpu0"],
     )
     assert str(both) == (
-        "total 774.7 J ± 2.2 % (mixed): gpu0 700.2 J ± 2 %, cpu0 74.5 J ± 13 % (modelled)"
+        "total 774.7 J ± 2.2 % (measured, modelled): gpu0 700.2 J ± 2 %, "
+        "cpu0 74.5 J ± 13 % (modelled)"
     )
     assert both["gpu1"] is gpu
     assert dict(both) == {"gpu0": gpu, "gpu1": gpu, "cpu0": cpu}

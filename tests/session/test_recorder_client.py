@@ -14,9 +14,9 @@ import pytest
 
 from joulewise.process import child
 from joulewise.process.json_lines import JsonSocket
-from joulewise.session import recorder_client, recorder_server
+from joulewise.session import recorder_client, recorder_process
 from joulewise.session.recorder_client import RecorderProcess
-from joulewise.session.recorder_server import RecorderServer
+from joulewise.session.recorder_process import RecorderServer
 from joulewise.session.request import Request
 from joulewise.session.run import finish_run
 from joulewise.store.manifest import CommandRecord
@@ -123,7 +123,7 @@ class SlowRecording:
 
 
 def test_while_the_result_is_computed_the_recorder_shows_so(monkeypatch):
-    monkeypatch.setattr(recorder_server, "_WORKING_S", 0.01)
+    monkeypatch.setattr(recorder_process, "_WORKING_S", 0.01)
     ours, theirs = socket.socketpair()
     heard = threading.Event()
     serving = threading.Thread(

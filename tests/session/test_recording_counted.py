@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 from joulewise.data import DeviceInfo, Kind, Quantity, Source
-from joulewise.record.running_total import EnergySoFar
+from joulewise.record.statistics import EnergySoFar
 from joulewise.session.recording import ProgressTracker
 from joulewise.session.request import Request
 from joulewise.store.layout import LIVE, PROCESSES

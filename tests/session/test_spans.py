@@ -16,6 +16,7 @@ import joulewise
 from joulewise.errors import UsageError
 from joulewise.hooks.marks import Marks
 from joulewise.session import spans
+from joulewise.store.logged_values import read_logged
 from joulewise.store.spans import read_spans
 
 NOTHING = (
@@ -302,3 +303,32 @@ def test_waiting_wakes_nothing_and_raises_nothing(run, monkeypatch, options):
 def test_waiting_imports_nothing():
     script = NOTHING.replace("3", "3, sync=True").replace("joulewise.hooks.marks", "torch")
     assert python(script).stdout == "False\n"
+
+
+def test_figures_go_to_the_run_and_to_every_measurement_around(run, tmp_path):
+    with joulewise.measure(store=tmp_path / "store") as m:
+        joulewise.log({"val/acc": 0.25}, loss=1.5, epoch=3)
+        m.log(own=2.0)
+    joulewise.log(loss=1.0)
+    assert [(v.name, v.value, v.epoch) for v in read_logged(m.path)] == [
+        ("val/acc", 0.25, 3),
+        ("loss", 1.5, 3),
+        ("own", 2.0, None),
+    ]
+    assert [v.value for v in read_logged(run)] == [0.25, 1.5, 1.0]
+
+
+def test_logging_never_raises_and_outside_of_a_run_does_nothing(run):
+    joulewise.log(5)
+    joulewise.log(loss="no number", other=[1, 2], epoch="x")
+    assert read_logged(run) == []
+    script = (
+        "import joulewise, sys\n"
+        "joulewise.log(loss=1.0)\n"
+        "print('joulewise.hooks.marks' in sys.modules, 'numpy' in sys.modules)\n"
+    )
+    environ = {spans.RUN_MARKS: "", spans.MEASURE_MARKS: ""}
+    done = python(script, **environ)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False False\n", "")
+    gone = python("import joulewise; joulewise.log(loss=1.0)", **{spans.RUN_MARKS: "/nowhere"})
+    assert (gone.returncode, gone.stdout, gone.stderr) == (0, "", "")

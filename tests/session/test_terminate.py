@@ -190,12 +190,12 @@ print(sleep.pid)
     done = run(tmp_path, *python(code))
     pid = int(done.stdout)
     try:
-        told = f"a process of the command still runs and is not counted: sleep ({pid})"
+        result = f"a process of the command still runs and is not counted: sleep ({pid})"
         assert done.returncode == 0
-        assert f"warning: {told}" in done.stderr
+        assert f"warning: {result}" in done.stderr
         assert "joulewise run --pid" in done.stderr
         notes = [n for n in manifest(tmp_path)["notes"] if n["code"] == "left_running"]
-        assert [note["message"] for note in notes] == [told]
+        assert [note["message"] for note in notes] == [result]
         assert not gone(pid)
     finally:
         os.kill(pid, signal.SIGKILL)

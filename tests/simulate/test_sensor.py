@@ -14,7 +14,8 @@ from joulewise.data import Quantity
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import BoardUnit, ControlSettings, Load, Phase
-from joulewise.simulate.physics.integrate import play, rest
+from joulewise.simulate.physics.board_state import rest
+from joulewise.simulate.physics.integrate import play
 from joulewise.simulate.sensor import poll
 from joulewise.units import NS_PER_MS, NS_PER_S
 

@@ -40,7 +40,7 @@ def python(code, *arguments, offset_s):
     }
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        capture_output=True, text=True, check=False, timeout=60, env=environ,
+        capture_output=True, text=True, check=False, timeout=180, env=environ,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

@@ -18,13 +18,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-import joulewise.store.manifest
+import joulewise.store.checksums
 from joulewise.data.run_result_json import RESULT_FORMAT
 from joulewise.process.linux import boot_id, started_ticks
-from joulewise.report.filters import parse_filter
-from joulewise.report.views.listings import list_runs
+from joulewise.report.views.listings import list_runs, parse_filter
 from joulewise.store.checksums import with_checksum
-from joulewise.store.index import database, folder_index, kind
+from joulewise.store.index import database, folder_index
 from joulewise.store.index.conditions import ALWAYS, SqlCondition, text_is
 from joulewise.store.index.folder_index import query_index
 from joulewise.store.index.progress import ProgressSlot
@@ -336,7 +335,7 @@ def test_a_row_of_a_folder_that_changed_just_now_is_not_stored(store, monkeypatc
 
 class TestAnIndexThatCannotBeUsed:
     def test_a_store_on_the_network_has_it_in_the_cache_folder(self, store, patched, tmp_path):
-        patched.setattr(kind, "_is_local", lambda _: False)
+        patched.setattr(database, "is_on_local_disk", lambda _: False)
         assert indexed(store) == plain(store)
         assert not (store / INDEX).exists()
         assert len(list((tmp_path / "cache" / "joulewise" / "indexes").iterdir())) == 1
@@ -347,7 +346,7 @@ class TestAnIndexThatCannotBeUsed:
     def test_a_store_that_cannot_be_written(self, store, patched, tmp_path):
         may = os.access
         patched.setattr(
-            kind.os, "access", lambda path, mode: Path(path) != store and may(path, mode)
+            database.os, "access", lambda path, mode: Path(path) != store and may(path, mode)
         )
         assert indexed(store) == plain(store)
         assert not (store / INDEX).exists()
@@ -358,7 +357,7 @@ class TestAnIndexThatCannotBeUsed:
         before = (store / INDEX).read_bytes()
         own = os.geteuid()
         patched.setattr(
-            kind,
+            database,
             "is_ours",
             lambda path: path.parent != store or path.lstat().st_uid == own + 1,
         )
@@ -390,22 +389,22 @@ class TestAnIndexThatCannotBeUsed:
 
     def test_a_private_folder_is_our_own_and_nobody_else_writes_to_it(self, tmp_path, monkeypatch):
         tmp_path.chmod(0o755)
-        assert kind.is_private(tmp_path)
-        assert not kind.is_private(tmp_path / "missing")
+        assert database.is_private(tmp_path)
+        assert not database.is_private(tmp_path / "missing")
         other = os.geteuid() + 1
-        monkeypatch.setattr(kind.os, "geteuid", lambda: other)
-        assert not kind.is_private(tmp_path)
+        monkeypatch.setattr(database.os, "geteuid", lambda: other)
+        assert not database.is_private(tmp_path)
 
     @pytest.mark.parametrize("ending", ["-journal", "-wal"])
     def test_a_strange_file_beside_it_is_not_replayed(self, store, patched, ending):
         indexed(store)
         (store / f"{INDEX}{ending}").symlink_to(store / "elsewhere")
-        assert next(kind.index_files(store, os.environ)).parent != store
+        assert next(database.index_files(store, os.environ)).parent != store
         assert indexed(store) == plain(store)
         assert patched is not None
 
     def test_a_cache_folder_that_others_can_write_is_not_used(self, store, patched, tmp_path):
-        patched.setattr(kind, "_is_local", lambda _: False)
+        patched.setattr(database, "is_on_local_disk", lambda _: False)
         folder = tmp_path / "cache" / "joulewise" / "indexes"
         folder.mkdir(parents=True)
         folder.chmod(0o777)
@@ -413,7 +412,7 @@ class TestAnIndexThatCannotBeUsed:
         assert list(folder.iterdir()) == []
 
     def test_neither_store_nor_cache_folder(self, store, patched, tmp_path):
-        patched.setattr(kind, "_is_local", lambda _: False)
+        patched.setattr(database, "is_on_local_disk", lambda _: False)
         (tmp_path / "cache").write_text("mine")
         assert indexed(store) == plain(store)
         assert not (store / INDEX).exists()
@@ -445,7 +444,7 @@ class TestAnIndexThatCannotBeUsed:
     def test_a_run_that_may_not_be_read_now(self, store, patched):
         """What failed for a reason that may pass is not remembered."""
         run = sorted(path for path in store.iterdir() if path.is_dir())[3]
-        reading = joulewise.store.manifest.read_regular_bytes
+        reading = joulewise.store.checksums.read_regular_bytes
 
         def refused(path):
             if path == run / MANIFEST:
@@ -453,7 +452,7 @@ class TestAnIndexThatCannotBeUsed:
             return reading(path)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("joulewise.store.manifest.read_regular_bytes", refused)
+            patch.setattr("joulewise.store.checksums.read_regular_bytes", refused)
             assert [name for name, _ in indexed(store)[1]] == [run.name, "foreign"]
         assert [name for name, _ in indexed(store)[1]] == ["foreign"]
         assert patched is not None
@@ -468,6 +467,20 @@ def test_an_upgrade_reads_again_what_was_too_new(store, patched):
     patched.setattr("joulewise.store.manifest.FORMAT", FORMAT + 1)
     newer = replace(RUNS, formats=(FORMAT + 1, RESULT_FORMAT))
     assert query_index(store, newer, lambda index: index.count(READABLE)) == 21
+
+
+def test_a_new_field_of_an_entry_makes_the_index_again(store, patched):
+    """A row without it would show its default."""
+    indexed(store)
+    found = []
+    kept = replace(RUNS, read=lambda path: found.append(path) or RUNS.read(path))
+    query_index(store, kept, lambda index: index.count(READABLE))
+    assert not found
+    assert ("time_s", "float | None") in RUNS.fields
+    newer = replace(kept, fields=(*RUNS.fields, ("colour", "str")))
+    query_index(store, newer, lambda index: index.count(READABLE))
+    assert len(found) >= 20
+    assert patched is not None
 
 
 @pytest.mark.usefixtures("patched")

@@ -57,9 +57,12 @@ def test_its_traces_give_the_same_energies_within_their_errors(store, run):
     (store / run / "result.json").unlink()
     after = analyse(store / run)
     for key, use in before.run.devices.items():
-        again = after.run.devices[key].energy
-        allowed = use.energy.error_sampling + again.error_sampling
-        assert again.value == pytest.approx(use.energy.value, abs=allowed)
+        again = after.run.devices[key]
+        allowed = use.energy.error_sampling + again.energy.error_sampling
+        assert again.energy.value == pytest.approx(use.energy.value, abs=allowed)
+        # Each stream was read: the counter, and the power readings.
+        assert (again.counter_j is None) == (use.counter_j is None)
+        assert again.peak_w == pytest.approx(use.peak_w, rel=0.01)
 
 
 def test_what_it_left_out_is_a_lower_bound_now(store):

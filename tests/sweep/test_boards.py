@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from joulewise.data.sweeps import POWER_LIMIT
+from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK
 from joulewise.errors import DeviceError, UsageError
 from joulewise.session import gpu_discovery
 from joulewise.session.gpu_discovery import DiscoveredCpu, DiscoveredDevices, DiscoveredGpu
@@ -50,6 +50,12 @@ def test_a_simulated_board_is_what_its_driver_tells(tmp_path, name):
         }
     )
     assert made == board
+
+
+def test_only_an_axis_of_clocks_has_clocks():
+    board = TargetBoard("gpu0", "", "", sm_clocks_mhz=(900.0,), mem_clocks_mhz=(1200.0,))
+    axes = (SM_CLOCK, MEM_CLOCK, POWER_LIMIT, "fan_pct")
+    assert [board.clocks_mhz(name) for name in axes] == [(900.0,), (1200.0,), (), ()]
 
 
 def test_only_those_that_the_command_sees_or_that_are_named(tmp_path):

@@ -85,16 +85,16 @@ def a_sweep(**more):
 
 
 def test_a_setting_reads_as_in_the_design():
-    told = written(a_sweep())
-    assert told["reference"] == {"power_limit_w": None}
-    assert told["trials"][0]["setting"] == {"power_limit_w": 150.0}
-    assert (told["format"], told["trials"][0]["state"]) == (1, "done")
+    payload = written(a_sweep())
+    assert payload["reference"] == {"power_limit_w": None}
+    assert payload["trials"][0]["setting"] == {"power_limit_w": 150.0}
+    assert (payload["format"], payload["trials"][0]["state"]) == (1, "done")
 
 
 def test_what_a_newer_joulewise_added_is_passed_over():
-    told = written(a_sweep())
-    told["new"] = told["trials"][0]["new"] = [1]
-    assert from_json(told) == a_sweep()
+    payload = written(a_sweep())
+    payload["new"] = payload["trials"][0]["new"] = [1]
+    assert from_json(payload) == a_sweep()
 
 
 def test_joules_that_are_no_number_are_left_out():
@@ -113,7 +113,7 @@ def without(name):
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         [],
         {},
@@ -129,6 +129,6 @@ def without(name):
         {**written(a_sweep()), "trials": [{"setting": {}, "block": "0", "state": "done"}]},
     ],
 )
-def test_what_is_no_sweep_is_refused(told):
+def test_what_is_no_sweep_is_refused(reported):
     with pytest.raises(ValueError, match=r"not a sweep|odd"):
-        from_json(told)
+        from_json(reported)

@@ -16,7 +16,15 @@ from joulewise.store.runs import Skipped
 from joulewise.sweep import entry
 from joulewise.sweep.entry import find_newest, list_sweeps, read_sweep_entry
 from joulewise.sweep.lock import running
-from joulewise.sweep.stored_sweeps import FILE, as_text, create, cut_off, find, load, sweeps
+from joulewise.sweep.stored_sweeps import (
+    SWEEP_FILE,
+    as_text,
+    create_sweep,
+    find_sweep,
+    find_sweeps_to_continue,
+    load_sweep,
+    sweeps,
+)
 from tests.helpers.fake_runner import asked, space, trial
 
 
@@ -37,9 +45,9 @@ def store(tmp_path):
 
 
 def make(store, start_ns, **more):
-    folder = create(store, asked(), space())
+    folder = create_sweep(store, asked(), space())
     trials = (trial(Planned(space().reference, 0)),)
-    write(folder, replace(load(folder), start_wall_ns=start_ns, trials=trials, **more))
+    write(folder, replace(load_sweep(folder), start_wall_ns=start_ns, trials=trials, **more))
     return folder
 
 
@@ -47,7 +55,7 @@ def write(folder, sweep):
     """By another file in its place, as joulewise writes it: its times and inode are others."""
     part = folder / "part"
     part.write_text(as_text(sweep))
-    part.replace(folder / FILE)
+    part.replace(folder / SWEEP_FILE)
 
 
 def plain(store):
@@ -90,9 +98,9 @@ def test_nothing_is_read_twice(store, read):
     assert len(read) == 12
     newest = plain(store)[0].path
     read.clear()
-    assert find(store, "last") == newest
-    assert find(store, "n2") == newest
-    assert cut_off(store, [asked(name="never asked")]) == [None]
+    assert find_sweep(store, "last") == newest
+    assert find_sweep(store, "n2") == newest
+    assert find_sweeps_to_continue(store, [asked(name="never asked")]) == [None]
     assert len(indexed(store)) == 12
     assert read == []
 
@@ -101,17 +109,17 @@ def test_what_was_changed_added_removed_and_damaged_is_noticed(store, read):
     first = indexed(store)
     read.clear()
     oldest, newest = first[-1].path, first[0].path
-    write(oldest, replace(load(oldest), name="renamed"))
+    write(oldest, replace(load_sweep(oldest), name="renamed"))
     added = make(store, 99, name="added")
     shutil.rmtree(newest)
     earlier = store / "sweeps" / "20261115-000000-0000"  # or it might be the newest
-    torn = first[3].path.rename(earlier) / FILE
+    torn = first[3].path.rename(earlier) / SWEEP_FILE
     torn.write_text(torn.read_text()[:50])
     shutil.copytree(first[5].path, store / "sweeps" / "copied in")
     (store / "sweeps" / "20261116-000000-0000").mkdir()  # its maker was killed
     assert indexed(store) == plain(store)
-    assert find(store, "last") == added
-    assert find(store, "renamed") == oldest
+    assert find_sweep(store, "last") == added
+    assert find_sweep(store, "renamed") == oldest
     [damaged] = [each for each in indexed(store) if each.problem]
     assert damaged.path == torn.parent
     assert torn.parent.name in damaged.problem
@@ -127,7 +135,7 @@ def test_one_that_nobody_runs_any_more_was_interrupted(store):
 
 
 def test_the_path_is_that_by_which_the_store_is_named(store, monkeypatch):
-    torn = indexed(store)[2].path / FILE
+    torn = indexed(store)[2].path / SWEEP_FILE
     torn.write_text("{")
     indexed(store)
     monkeypatch.chdir(store.parent)

@@ -42,7 +42,7 @@ COMMAND = SweepSpec(
 
 def test_a_simulated_sweep_takes_what_the_physics_says():
     space = resolve(SIM, V100)
-    told = estimate(SIM, space, NOWHERE, price_per_kwh=0.3)
+    result = estimate(SIM, space, NOWHERE, price_per_kwh=0.3)
     board = load_board("v100")
     time_s = energy_j = 0.0
     for limit_w, lock, batch in (
@@ -54,12 +54,12 @@ def test_a_simulated_sweep_takes_what_the_physics_says():
         workload = load_workload("resnet50", board, batch)
         each_s, each_j = steady_state.steady_run(board, workload, ControlSettings(limit_w, lock))
         time_s, energy_j = time_s + float(each_s), energy_j + float(each_j)
-    assert told.runs == 40
-    assert told.time_s == pytest.approx(5 * time_s)
-    assert told.energy_j == pytest.approx(5 * energy_j)
-    assert told.price == pytest.approx(5 * energy_j / 3.6e6 * 0.3)
-    assert "the physics of the simulated v100" in told.basis.source
-    assert set(told.basis.amounts) == set(space.points)
+    assert result.runs == 40
+    assert result.time_s == pytest.approx(5 * time_s)
+    assert result.energy_j == pytest.approx(5 * energy_j)
+    assert result.price == pytest.approx(5 * energy_j / 3.6e6 * 0.3)
+    assert "the physical model of the simulated v100" in result.basis.source
+    assert set(result.basis.amounts) == set(space.points)
 
 
 def test_epochs_of_a_simulated_workload_count():
@@ -74,9 +74,9 @@ def test_a_workload_like_a_runs_takes_about_what_that_run_took(tmp_path):
     space = resolve(asked, V100)
     made = VirtualRunner(asked, space, tmp_path, "once").run(Planned(space.reference, 0))
     like = replace(asked, simulated=SimulationSpec("v100", like=made.run))
-    told = estimate(like, resolve(like, V100), tmp_path)
-    assert told.time_s == pytest.approx(5 * made.time_s, rel=0.03)
-    assert told.energy_j == pytest.approx(5 * made.energy["gpu"].value, rel=0.1)
+    result = estimate(like, resolve(like, V100), tmp_path)
+    assert result.time_s == pytest.approx(5 * made.time_s, rel=0.03)
+    assert result.energy_j == pytest.approx(5 * made.energy["gpu"].value, rel=0.1)
     other = replace(like, axes={"batch_size": "64"})
     with pytest.raises(UsageError, match="cannot predict other batch sizes"):
         estimate(other, resolve(other, V100), tmp_path)
@@ -88,46 +88,49 @@ def test_a_workload_like_a_runs_takes_about_what_that_run_took(tmp_path):
 def test_runs_are_those_of_the_grid_shared_by_slots(lanes, repeat, warm_up):
     asked = replace(SIM, repeat=repeat, warm_up=warm_up)
     space = resolve(asked, V100)
-    told = estimate(asked, space, NOWHERE, lanes=lanes)
-    assert told.runs == Grid(space, asked, lanes).left
+    result = estimate(asked, space, NOWHERE, lanes=lanes)
+    assert result.runs == Grid(space, asked, lanes).left
     alone = estimate(replace(asked, repeat=1, warm_up=0), space, NOWHERE)
     longest = -(-repeat // lanes) + warm_up / len(space.points)
-    assert told.time_s == pytest.approx(longest * alone.time_s)
+    assert result.time_s == pytest.approx(longest * alone.time_s)
 
 
 def test_a_search_makes_as_many_runs_as_it_says():
     space = resolve(SIM, V100)
-    told = estimate(SIM, space, NOWHERE, runs=10, lanes=4)
+    result = estimate(SIM, space, NOWHERE, runs=10, lanes=4)
     whole = estimate(SIM, space, NOWHERE)
-    assert told.runs == 10
-    assert told.energy_j == pytest.approx(whole.energy_j / 4)
-    assert told.time_s == pytest.approx(whole.time_s * 3 / 40)
+    assert result.runs == 10
+    assert result.energy_j == pytest.approx(whole.energy_j / 4)
+    assert result.time_s == pytest.approx(whole.time_s * 3 / 40)
 
 
 def test_estimate_without_earlier_runs_is_unknown(tmp_path):
-    told = estimate(COMMAND, resolve(COMMAND, V100), tmp_path)
-    assert (told.runs, told.time_s, told.most_s, told.energy_j, told.price) == (20, *[None] * 4)
-    assert told.basis.source == "no earlier run of this command is in the store"
+    result = estimate(COMMAND, resolve(COMMAND, V100), tmp_path)
+    assert (result.runs, result.time_s, result.most_s, result.energy_j, result.price) == (
+        20,
+        *[None] * 4,
+    )
+    assert result.basis.source == "no earlier run of this command is in the store"
 
 
 def test_a_timeout_bounds_the_time_of_runs_that_are_tried_twice(tmp_path):
     asked = replace(COMMAND, timeout_s=60, cool_down="10s")
-    told = estimate(asked, resolve(asked, V100), tmp_path)
-    assert told.time_s is None
-    assert told.most_s == 2 * 20 * 60 + 19 * 10
+    result = estimate(asked, resolve(asked, V100), tmp_path)
+    assert result.time_s is None
+    assert result.most_s == 2 * 20 * 60 + 19 * 10
 
 
 def test_cooling_down_for_a_time_counts_and_to_a_temperature_is_left_out(tmp_path, made):
     made(100, 5000)
     plain = estimate(COMMAND, resolve(COMMAND, V100), tmp_path)
     waiting = replace(COMMAND, cool_down="10s")
-    told = estimate(waiting, resolve(waiting, V100), tmp_path)
-    assert told.time_s == pytest.approx(plain.time_s + 19 * 10)
-    assert not told.left_out
+    result = estimate(waiting, resolve(waiting, V100), tmp_path)
+    assert result.time_s == pytest.approx(plain.time_s + 19 * 10)
+    assert not result.left_out
     cooling = replace(COMMAND, cool_down="50C")
-    told = estimate(cooling, resolve(cooling, V100), tmp_path)
-    assert told.time_s == plain.time_s
-    assert told.left_out == "the time to cool down to 50 °C"
+    result = estimate(cooling, resolve(cooling, V100), tmp_path)
+    assert result.time_s == plain.time_s
+    assert result.left_out == "the time to cool down to 50 °C"
 
 
 @pytest.fixture
@@ -156,10 +159,10 @@ def made(tmp_path):
     return make
 
 
-def amounts(told):
+def amounts(reported):
     return {
         (setting.get(POWER_LIMIT), setting["b"]): (amount.time_s, amount.energy_j)
-        for setting, amount in told.basis.amounts.items()
+        for setting, amount in reported.basis.amounts.items()
     }
 
 
@@ -169,32 +172,32 @@ def test_earlier_runs_at_the_same_settings_are_averaged(tmp_path, made):
     made(80, 8000, word="1", limit_w=300)
     made(200, 9000, word="2", limit_w=150)
     made(160, 16000, word="2", limit_w=300)
-    told = estimate(COMMAND, resolve(COMMAND, V100), tmp_path)
-    assert amounts(told) == {
+    result = estimate(COMMAND, resolve(COMMAND, V100), tmp_path)
+    assert amounts(result) == {
         (150, "1"): (105, 5100),
         (300, "1"): (80, 8000),
         (150, "2"): (200, 9000),
         (300, "2"): (160, 16000),
     }
-    assert told.time_s == pytest.approx(5 * (105 + 80 + 200 + 160))
-    assert told.energy_j == pytest.approx(5 * (5100 + 8000 + 9000 + 16000))
-    assert told.basis.source == "5 earlier runs of this command"
+    assert result.time_s == pytest.approx(5 * (105 + 80 + 200 + 160))
+    assert result.energy_j == pytest.approx(5 * (5100 + 8000 + 9000 + 16000))
+    assert result.basis.source == "5 earlier runs of this command"
 
 
 def test_runs_at_other_limits_serve_where_there_are_no_better_ones_and_that_is_said(tmp_path, made):
     made(80, 8000, word="1", limit_w=300)
-    told = estimate(COMMAND, resolve(COMMAND, V100), tmp_path)
-    assert amounts(told) == {(150, "1"): (80, 8000), (300, "1"): (80, 8000)}
-    assert told.time_s == pytest.approx(20 * 80)
-    assert told.basis.source == "1 earlier run of this command, at 1 of the 4 settings"
+    result = estimate(COMMAND, resolve(COMMAND, V100), tmp_path)
+    assert amounts(result) == {(150, "1"): (80, 8000), (300, "1"): (80, 8000)}
+    assert result.time_s == pytest.approx(20 * 80)
+    assert result.basis.source == "1 earlier run of this command, at 1 of the 4 settings"
 
 
 def test_a_locked_clock_is_another_setting(tmp_path, made):
     asked = replace(COMMAND, axes={SM_CLOCK: "900,1200", "b": "1"})
     made(100, 5000, clock_mhz=900)
     made(80, 8000)
-    told = estimate(asked, resolve(asked, V100), tmp_path)
-    by_clock = {s.get(SM_CLOCK): each.time_s for s, each in told.basis.amounts.items()}
+    result = estimate(asked, resolve(asked, V100), tmp_path)
+    by_clock = {s.get(SM_CLOCK): each.time_s for s, each in result.basis.amounts.items()}
     assert by_clock == {900: 100, None: 80, 1200: 90}
 
 
@@ -216,9 +219,9 @@ def test_runs_of_other_commands_do_not_count(tmp_path, made, other):
 
 def test_unmeasured_energy_is_unknown(tmp_path, made):
     made(80, None)
-    told = estimate(COMMAND, resolve(COMMAND, V100), tmp_path, price_per_kwh=0.3)
-    assert told.time_s == pytest.approx(20 * 80)
-    assert (told.energy_j, told.price) == (None, None)
+    result = estimate(COMMAND, resolve(COMMAND, V100), tmp_path, price_per_kwh=0.3)
+    assert result.time_s == pytest.approx(20 * 80)
+    assert (result.energy_j, result.price) == (None, None)
 
 
 def test_a_run_of_joulewise_itself_is_one_to_go_by(tmp_path):
@@ -229,8 +232,8 @@ def test_a_run_of_joulewise_itself_is_one_to_go_by(tmp_path):
         check=True,
         stderr=subprocess.DEVNULL,
     )
-    told = estimate(asked, resolve(asked, ()), tmp_path / "runs")
-    (amount,) = told.basis.amounts.values()
-    assert told.time_s == pytest.approx(10 * amount.time_s)
+    result = estimate(asked, resolve(asked, ()), tmp_path / "runs")
+    (amount,) = result.basis.amounts.values()
+    assert result.time_s == pytest.approx(10 * amount.time_s)
     assert amount.time_s > 0
-    assert told.basis.source == "1 earlier run of this command, at 1 of the 2 settings"
+    assert result.basis.source == "1 earlier run of this command, at 1 of the 2 settings"

@@ -16,7 +16,7 @@ from joulewise.errors import JoulewiseError
 from joulewise.search.objective import trial_key
 from joulewise.sweep.execute import execute
 from joulewise.sweep.space import Grid
-from joulewise.sweep.stored_sweeps import FILE, create, load
+from joulewise.sweep.stored_sweeps import SWEEP_FILE, create_sweep, load_sweep
 from tests.helpers.fake_runner import (
     FakeRunner,
     Watched,
@@ -32,7 +32,7 @@ ALL = {(each, block) for each in space().settings for block in range(2)}
 
 
 def begun(store, points=None, **more):
-    return create(store, asked(**more), points or space())
+    return create_sweep(store, asked(**more), points or space())
 
 
 def pairs(trials):
@@ -43,7 +43,7 @@ def test_every_run_once_and_the_file_has_it(tmp_path):
     folder, runner, watch = begun(tmp_path), FakeRunner(), Watched()
     sweep = go_on(folder, runner, watch)
     assert pairs(sweep.trials) == Counter(ALL)
-    assert (sweep.state, load(folder)) == ("finished", sweep)
+    assert (sweep.state, load_sweep(folder)) == ("finished", sweep)
     assert watch.left == [6, 5, 4, 3, 2, 1, 0]
     assert watch.started_ones == tuple(runner.made)
     assert runner.hopeless == [None] * 6
@@ -54,7 +54,7 @@ def test_the_file_has_each_run_before_the_next_begins(tmp_path):
     seen = []
 
     def made(planned):
-        seen.append(len(load(folder).trials))
+        seen.append(len(load_sweep(folder).trials))
         return trial(planned)
 
     go_on(folder, FakeRunner(made))
@@ -91,7 +91,7 @@ class TestFailures:
         folder = begun(tmp_path)
 
         def made(planned):
-            if len(load(folder).trials) == 3:
+            if len(load_sweep(folder).trials) == 3:
                 raise KeyError(planned)
             return trial(planned)
 
@@ -99,7 +99,7 @@ class TestFailures:
         with pytest.raises(KeyError):
             go_on(folder, runner)
         assert runner.stopped.is_set()
-        assert (len(load(folder).trials), load(folder).state) == (3, "interrupted")
+        assert (len(load_sweep(folder).trials), load_sweep(folder).state) == (3, "interrupted")
 
     def test_error_of_the_observer_ends_the_sweep_without_losses(self, tmp_path):
         class Odd(Watched):
@@ -112,7 +112,7 @@ class TestFailures:
         with pytest.raises(KeyError):
             go_on(folder, runner, Odd())
         assert runner.stopped.is_set()
-        assert len(load(folder).trials) == 2
+        assert len(load_sweep(folder).trials) == 2
 
 
 class TestLanes:
@@ -251,7 +251,7 @@ class TestAgain:
         states = []
 
         def made(planned):
-            states.append(load(folder).state)
+            states.append(load_sweep(folder).state)
             return trial(planned)
 
         runner = FakeRunner(made)
@@ -259,7 +259,7 @@ class TestAgain:
         assert pairs(runner.made) == {(bad, 0): 1, (bad, 1): 1}
         assert states == ["finished", "running"]  # the file is not touched before there is more
         assert {each.state for each in sweep.trials} == {TrialState.DONE}
-        assert load(folder) == sweep
+        assert load_sweep(folder) == sweep
         assert sweep.state == "finished"
 
     @pytest.mark.parametrize("lanes", [1, 2])
@@ -280,8 +280,8 @@ class TestAgain:
                         return planned
                 return None
 
-            def tell(self, told):
-                self.told.append(told)
+            def tell(self, reported):
+                self.told.append(reported)
 
         folder = begun(tmp_path)
         other = Planned(setting(250.0), 7, lane=lanes + 1)  # of a time with more lanes
@@ -307,7 +307,7 @@ class TestAgain:
 
         folder = begun(tmp_path, **of)
         self.cut(folder, 5, slow, **of)
-        before = [each for each in load(folder).trials if each.state is TrialState.SKIPPED]
+        before = [each for each in load_sweep(folder).trials if each.state is TrialState.SKIPPED]
         sweep = go_on(folder, FakeRunner(slow), **of)
         assert before
         assert [each for each in sweep.trials if each in before] == before
@@ -325,9 +325,9 @@ class TestAgain:
     def test_has_nothing_to_do_but_to_say_so_after_the_last_run(self, tmp_path):
         folder = begun(tmp_path)
         done = go_on(folder, FakeRunner())
-        told = json.loads((folder / FILE).read_text())
-        del told["crc32"]
-        (folder / FILE).write_text(json.dumps({**told, "state": "running"}))
+        payload = json.loads((folder / SWEEP_FILE).read_text())
+        del payload["crc32"]
+        (folder / SWEEP_FILE).write_text(json.dumps({**payload, "state": "running"}))
         runner = FakeRunner()
         assert go_on(folder, runner) == done
         assert runner.made == []
@@ -383,13 +383,13 @@ class TestFullDisk:
     def test_unwritten_trials_are_written_with_the_next(self, tmp_path, disk):
         def filled(_):
             {1: disk.add, 4: disk.discard}.get(len(watch.ended_ones), lambda _: None)("full")
-            counts.append((len(watch.ended_ones), len(load(folder).trials)))
+            counts.append((len(watch.ended_ones), len(load_sweep(folder).trials)))
 
         counts = []
         folder, watch = begun(tmp_path), Watched(filled)
         sweep = go_on(folder, FakeRunner(), watch)
         assert counts == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 5), (6, 6)]
-        assert load(folder) == sweep
+        assert load_sweep(folder) == sweep
         (line,) = watch.lines
         assert "sweep.json: No space left on device" in line
 
@@ -402,17 +402,17 @@ class TestFullDisk:
         assert caught.value.exit_status == 125
         assert len(runner.made) == 6
         assert len(watch.lines) == 1
-        assert load(folder).trials == ()
+        assert load_sweep(folder).trials == ()
 
 
 def test_virtual_sweep_is_not_saved_after_every_run(tmp_path, monkeypatch):
     from joulewise.sweep import execute
 
     folder, writes = begun(tmp_path), []
-    told = json.loads((folder / FILE).read_text())
-    told["asked"]["simulated"] = {"gpu": "v100"}
-    del told["crc32"]
-    (folder / FILE).write_text(json.dumps(told))
+    payload = json.loads((folder / SWEEP_FILE).read_text())
+    payload["asked"]["simulated"] = {"gpu": "v100"}
+    del payload["crc32"]
+    (folder / SWEEP_FILE).write_text(json.dumps(payload))
     clock = iter(range(0, 1000, 2))  # a save takes 2 s, and the next moment is 2 s later
     monkeypatch.setattr(execute.time, "monotonic", lambda: next(clock))
     real = execute.replace_file
@@ -425,7 +425,7 @@ def test_virtual_sweep_is_not_saved_after_every_run(tmp_path, monkeypatch):
     sweep = go_on(folder, FakeRunner(partial(trial, source=Source.SIMULATED)))
     assert 1 <= len(writes) < 6
     assert writes[-1]  # what it came to is there to stay
-    assert load(folder) == sweep
+    assert load_sweep(folder) == sweep
 
 
 def test_a_trial_takes_the_place_of_none_but_its_own(tmp_path):

@@ -46,7 +46,7 @@ class TestTooSlow:
             (REFERENCE, False),
         ],
     )
-    def test_is_what_has_a_knob_lower_and_none_higher(self, one, skipped):
+    def test_is_what_has_a_control_lower_and_none_higher(self, one, skipped):
         assert is_skipped(one, *self.SLOW) is skipped
 
     def test_a_clock_is_lower_than_none(self):

@@ -129,14 +129,14 @@ def test_grid_reports_no_choice():
 
 
 @given(
-    told=st.sets(st.integers(0, 15)),
+    reported=st.sets(st.integers(0, 15)),
     arrival=st.randoms(use_true_random=False),
     lanes=st.integers(1, 5),
     lanes_before=st.integers(1, 5),
 )
-def test_resumed_grid_makes_exactly_the_missing_runs(told, arrival, lanes, lanes_before):
+def test_resumed_grid_makes_exactly_the_missing_runs(reported, arrival, lanes, lanes_before):
     before = drained(Grid(SPACE, ASKED, lanes_before))
-    kept = [before[place] for place in told]
+    kept = [before[place] for place in reported]
     arrival.shuffle(kept)
     grid = Grid(SPACE, ASKED, lanes)
     for planned in kept:

@@ -1,4 +1,4 @@
-"""Ctrl-C within a run: knobs go back, nothing is lost, and the command to go on is told."""
+"""Ctrl-C within a run: controls go back, nothing is lost, and the command to go on is told."""
 
 import os
 import shlex
@@ -8,12 +8,12 @@ import pytest
 
 from joulewise.sweep.stored_sweeps import sweeps
 from tests.helpers.processes import JOULEWISE
-from tests.helpers.simulated_sweeps import LIMITS, told
+from tests.helpers.simulated_sweeps import LIMITS, run_script
 
 SCRIPT = f"""
 import json, signal, subprocess, sys, time
 from pathlib import Path
-from joulewise.sweep.stored_sweeps import load, find
+from joulewise.sweep.stored_sweeps import find_sweep, load_sweep
 
 sweep = [sys.executable, "-m", "joulewise", "--store", "my runs", "sweep", "--power-limit=150,200"]
 rest = ["--repeat=1", "--", sys.executable, "train.py"]
@@ -30,9 +30,9 @@ while limits() == before:
 first.send_signal(getattr(signal, sys.argv[1]))
 _, said = first.communicate()
 back = limits() == before
-cut = load(find(Path("my runs"), "last"))
+cut = load_sweep(find_sweep(Path("my runs"), "last"))
 again = subprocess.run([*sweep, *rest, "16"], capture_output=True, text=True)
-done = load(find(Path("my runs"), "last"))
+done = load_sweep(find_sweep(Path("my runs"), "last"))
 print(json.dumps(dict(
     status=first.returncode, said=said, back=back, cut=[cut.id, cut.state, len(cut.trials)],
     again=again.returncode, done=[done.id, done.state, len(done.trials)], errors=again.stderr,
@@ -42,10 +42,10 @@ print(json.dumps(dict(
 
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_to_a_sweep(tmp_path, name, status):
-    seen = told(tmp_path, SCRIPT, name)
+    seen = run_script(tmp_path, SCRIPT, name)
     assert (seen["status"], seen["back"]) == (status, True)
     *_, what, how = seen["said"].splitlines()
-    assert f"was ended by {name}" in what
+    assert f"was interrupted by {name}" in what
     sim = "joulewise sim --gpu v100x2 --as-root --"
     ours = "joulewise --store 'my runs' sweep --power-limit=150,200"
     assert how.startswith(f"  to resume: {sim} {ours}")
@@ -56,28 +56,28 @@ def test_a_signal_to_a_sweep(tmp_path, name, status):
     assert seen["done"] == [sweep_id, "finished", 3]
 
 
-WHILE_KNOBS_ARE_TRIED = """
+WHILE_CONTROLS_ARE_TRIED = """
 import json, os, subprocess, sys
 from pathlib import Path
-from joulewise.sweep.stored_sweeps import load, find
+from joulewise.sweep.stored_sweeps import find_sweep, load_sweep
 
 sweep = [sys.executable, "-m", "joulewise", "--store", "runs", "sweep", "--power-limit=150,200"]
 first = subprocess.run(
     [*sweep, "--repeat=1", "--", sys.executable, "train.py", "16"],
-    env={**os.environ, "JOULEWISE_TEST_KILL_AT": f"knobs-tried:1:{sys.argv[1]}"},
+    env={**os.environ, "JOULEWISE_TEST_KILL_AT": f"controls-tried:1:{sys.argv[1]}"},
     stderr=subprocess.PIPE, text=True,
 )
-cut = load(find(Path("runs"), "last"))
+cut = load_sweep(find_sweep(Path("runs"), "last"))
 print(json.dumps(dict(status=first.returncode, said=first.stderr, trials=len(cut.trials))))
 """
 
 
 @pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143)])
 def test_a_signal_before_the_first_run(tmp_path, name, status):
-    seen = told(tmp_path, WHILE_KNOBS_ARE_TRIED, name)
+    seen = run_script(tmp_path, WHILE_CONTROLS_ARE_TRIED, name)
     assert (seen["status"], seen["trials"]) == (status, 0)
     *_, what, how = seen["said"].splitlines()
-    assert f"was ended by SIG{name}" in what
+    assert f"was interrupted by SIG{name}" in what
     sim = "joulewise sim --gpu v100x2 --as-root --"
     assert how.startswith(f"  to resume: {sim} joulewise --store runs sweep")
 
@@ -145,7 +145,7 @@ def test_a_signal_at_any_moment_says_how_to_go_on(tmp_path, moment, name, status
     cut = joulewise(tmp_path, "sweep", "two.toml", JOULEWISE_TEST_KILL_AT=f"{moment}:{name}")
     assert cut.returncode == status, cut.stderr
     *_, what, how = cut.stderr.splitlines()
-    assert f"ended by SIG{name}" in what
+    assert f"interrupted by SIG{name}" in what
     assert runs_of(tmp_path)[0] == MOMENTS[moment]
     before, _, command = how.partition(": ")
     assert before in {"  to resume", "  to see it"}

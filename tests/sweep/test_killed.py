@@ -11,7 +11,7 @@ import pytest
 from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState
 from joulewise.sweep.lock import CutOffError
 from joulewise.sweep.space import Planned
-from joulewise.sweep.stored_sweeps import cut_off, load, sweeps
+from joulewise.sweep.stored_sweeps import find_sweeps_to_continue, load_sweep, sweeps
 from joulewise.sweep.trial import tags
 from tests.helpers import fake_runner
 from tests.helpers.fake_runner import StoredRunner, Watched, asked, go_on, space
@@ -67,12 +67,12 @@ def test_a_signal_ends_it_as_that_signal_does(tmp_path, number):
         next_run(process)
         next_run(process)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)  # the run under way ends as its pipe does
+        _, said = process.communicate(timeout=180)  # the run under way ends as its pipe does
     assert process.returncode == 128 + number
-    folder = cut_off(tmp_path, [asked()])[0]
-    kept = len(load(folder).trials)
+    folder = find_sweeps_to_continue(tmp_path, [asked()])[0]
+    kept = len(load_sweep(folder).trials)
     assert kept in {2, 3}  # the third, where its pipe was faster than the signal
-    assert f"ended by {number.name}; its {kept} finished runs are kept" in said
+    assert f"interrupted by {number.name}; its {kept} finished runs are kept" in said
     assert "repeat the command" in said
     watch = Watched()
     sweep = go_on(folder, StoredRunner(folder), watch)
@@ -101,7 +101,7 @@ def test_second_signal_ends_the_waiting(tmp_path):
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGINT  # with a run that never ends
         process.communicate()
-    assert len(load(cut_off(tmp_path, [asked()])[0]).trials) == 1
+    assert len(load_sweep(find_sweeps_to_continue(tmp_path, [asked()])[0]).trials) == 1
 
 
 def test_signals_that_another_thread_receives_end_it_all_the_same(tmp_path):
@@ -109,7 +109,7 @@ def test_signals_that_another_thread_receives_end_it_all_the_same(tmp_path):
     with begun(tmp_path, "--signals-to-runs") as process:
         assert process.wait(60) == 128 + signal.SIGINT
         process.communicate()
-    assert load(cut_off(tmp_path, [asked()])[0]).trials == ()
+    assert load_sweep(find_sweeps_to_continue(tmp_path, [asked()])[0]).trials == ()
 
 
 def test_ignored_signals_stay_ignored(tmp_path):

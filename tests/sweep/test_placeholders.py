@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.errors import UsageError
-from joulewise.sweep.validate import check_placeholders, names_in, render
+from joulewise.sweep.spec import names_in, render
+from joulewise.sweep.validate import check_placeholders
 
 
 @pytest.mark.parametrize(

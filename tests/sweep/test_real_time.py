@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from tests.helpers.processes import JOULEWISE
-from tests.helpers.simulated_sweeps import LIMITS, UNRULED, told
+from tests.helpers.simulated_sweeps import LIMITS, UNRULED, run_script
 
 TORCH = """
 import sys
@@ -72,7 +72,7 @@ print(json.dumps([ran.returncode, ran.stderr, limits]))
 
 
 def test_power_limits_of_a_script_on_simulated_gpus(tmp_path):
-    status, said, limits = told(tmp_path, SWEEP % (JOULEWISE, LIMITS))
+    status, said, limits = run_script(tmp_path, SWEEP % (JOULEWISE, LIMITS))
     assert status == 0, said
     assert limits == ["300.00", "300.00"]
     swept = json.loads((tmp_path / "swept.json").read_text())

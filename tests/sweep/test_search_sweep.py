@@ -78,12 +78,12 @@ def test_dominated_training_is_stopped(tmp_path):
         gpu="v100",
     )
     assert ran.returncode == 0, ran.stderr
-    told = json.loads((tmp_path / "out.json").read_text())
+    payload = json.loads((tmp_path / "out.json").read_text())
     (file,) = (tmp_path / "runs" / "sweeps").glob("*/sweep.json")
     trials = json.loads(file.read_text())["trials"]
     stopped = [it for it in trials if it["state"] == "stopped"]
     assert {it["setting"]["steps"] for it in stopped} == {"400", "800"}
     whole_s = min(it["time_s"] for it in trials if it["state"] == "done")
     assert all(it["time_s"] > whole_s for it in stopped)
-    assert told["best"]["energy"]["settings"]["steps"] == "20"
-    assert {it["settings"]["steps"] for it in told["points"] if it["n"]} == {"20"}
+    assert payload["best"]["energy"]["settings"]["steps"] == "20"
+    assert {it["settings"]["steps"] for it in payload["points"] if it["n"]} == {"20"}

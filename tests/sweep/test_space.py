@@ -96,7 +96,7 @@ def test_without_any_gpu_the_commands_own_can_be_swept():
     assert space.board is None
     assert space.limits_w is None
     assert len(space.settings) == 2
-    with pytest.raises(UsageError, match="no GPU to set the power limit of"):
+    with pytest.raises(UsageError, match="no GPU whose power limit could be set"):
         resolve(asked({POWER_LIMIT: "150"}), (PACKAGE,))
 
 

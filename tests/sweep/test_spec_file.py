@@ -133,11 +133,11 @@ def test_a_file_without_benchmarks_is_one(file):
 
 
 def test_a_list_is_taken_as_it_is_and_text_as_on_the_command_line(file):
-    told = r"""
+    result = r"""
     command = "sh"
     set = { a = ["1:3:1", "x,y", "", 1e-4], b = "1:3:1", c = 'x,"y,z"', d = 5 }
     """
-    (asked,) = read(file(told))
+    (asked,) = read(file(result))
     values = {name: parse_words(name, text).values for name, text in asked.axes.items()}
     assert values == {
         "a": ("1:3:1", "x,y", "", "0.0001"),

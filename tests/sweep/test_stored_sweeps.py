@@ -16,7 +16,16 @@ from joulewise.data.sweeps import WARM_UP, Planned
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.store.runs import Skipped, new_run, readable, runs
 from joulewise.sweep.lock import LOCK, running
-from joulewise.sweep.stored_sweeps import FILE, LOGS, as_text, create, cut_off, find, load, sweeps
+from joulewise.sweep.stored_sweeps import (
+    LOGS,
+    SWEEP_FILE,
+    as_text,
+    create_sweep,
+    find_sweep,
+    find_sweeps_to_continue,
+    load_sweep,
+    sweeps,
+)
 from tests.helpers import fake_runner
 from tests.helpers.fake_runner import asked, failed, space, trial
 from tests.helpers.processes import JOULEWISE, first_line
@@ -24,15 +33,15 @@ from tests.helpers.processes import JOULEWISE, first_line
 
 def made(store, start_ns=1, **more):
     """A sweep of that start and whatever else."""
-    folder = create(store, asked(), space())
-    sweep = replace(load(folder), start_wall_ns=start_ns, **more)
-    (folder / FILE).write_text(as_text(sweep))
+    folder = create_sweep(store, asked(), space())
+    sweep = replace(load_sweep(folder), start_wall_ns=start_ns, **more)
+    (folder / SWEEP_FILE).write_text(as_text(sweep))
     return folder
 
 
 def test_a_new_sweep_has_all_that_was_asked(tmp_path):
-    folder = create(tmp_path, asked(name="mine", seed=7), space())
-    sweep = load(folder)
+    folder = create_sweep(tmp_path, asked(name="mine", seed=7), space())
+    sweep = load_sweep(folder)
     assert folder == tmp_path / "sweeps" / sweep.id
     assert (folder / LOGS).is_dir()
     assert type(asked()).from_json(sweep.asked) == asked(name="mine", seed=7)
@@ -44,8 +53,8 @@ class TestState:
     def test_is_running_while_a_process_has_the_lock(self, tmp_path):
         folder = made(tmp_path, state="running")
         with running(folder):
-            assert load(folder).state == "running"
-        assert load(folder).state == "interrupted"
+            assert load_sweep(folder).state == "running"
+        assert load_sweep(folder).state == "interrupted"
 
     @pytest.mark.parametrize(
         ("changed", "state"),
@@ -64,7 +73,7 @@ class TestState:
         with running(folder):
             signed = json.loads((folder / LOCK).read_text())
             (folder / LOCK).write_text(json.dumps({**signed, **changed}))
-            assert load(folder).state == state
+            assert load_sweep(folder).state == state
 
     @pytest.mark.parametrize(
         ("silent_s", "state"), [(60, "running"), (120, "interrupted"), (10**7, "interrupted")]
@@ -83,7 +92,7 @@ class TestState:
             (folder / LOCK).write_text(json.dumps({**signed, **changed}))
             last_s = time.time() - silent_s
             os.utime(folder / LOCK, (last_s, last_s))
-            assert load(folder).state == state
+            assert load_sweep(folder).state == state
 
     def test_the_heartbeat_goes_on_while_the_sweep_does(self, tmp_path, monkeypatch):
         monkeypatch.setattr("joulewise.sweep.lock._HEARTBEAT_S", 0.01)
@@ -108,10 +117,10 @@ class TestState:
             [sys.executable, fake_runner.__file__, tmp_path], env=environ, check=False
         )
         assert killed.returncode == -signal.SIGKILL
-        assert load(find(tmp_path, "last")).state == "interrupted"
+        assert load_sweep(find_sweep(tmp_path, "last")).state == "interrupted"
 
     def test_is_not_asked_of_one_that_is_finished(self, tmp_path):
-        assert load(made(tmp_path, state="finished")).state == "finished"
+        assert load_sweep(made(tmp_path, state="finished")).state == "finished"
 
 
 def test_error_where_no_sweep_can_be_created(tmp_path, monkeypatch):
@@ -120,35 +129,35 @@ def test_error_where_no_sweep_can_be_created(tmp_path, monkeypatch):
 
     monkeypatch.setattr("joulewise.sweep.stored_sweeps.replace_file", full)
     with pytest.raises(JoulewiseError, match=r"cannot make a sweep in .*: No space left") as why:
-        create(tmp_path, asked(), space())
+        create_sweep(tmp_path, asked(), space())
     assert why.value.hint.startswith("make room there, or name another with --store")
 
 
 class TestUnfinished:
     def test_is_the_newest_of_which_the_same_was_asked(self, tmp_path):
-        assert cut_off(tmp_path, [asked()])[0] is None
+        assert find_sweeps_to_continue(tmp_path, [asked()])[0] is None
         made(tmp_path, 2)
         newest = made(tmp_path, 3)
         made(tmp_path, 1)
-        create(tmp_path, asked(repeat=9), space())
-        assert cut_off(tmp_path, [asked()])[0] == newest
+        create_sweep(tmp_path, asked(repeat=9), space())
+        assert find_sweeps_to_continue(tmp_path, [asked()])[0] == newest
 
     def test_is_none_that_came_to_its_end(self, tmp_path):
         made(tmp_path, state="finished")
-        assert cut_off(tmp_path, [asked()])[0] is None
+        assert find_sweeps_to_continue(tmp_path, [asked()])[0] is None
 
     @pytest.mark.parametrize(("block", "goes_on"), [(0, True), (WARM_UP, False)])
     def test_is_one_that_came_to_its_end_with_a_failure(self, tmp_path, block, goes_on):
         """A run that only warms up is not tried again."""
         folder = made(tmp_path, state="finished")
         bad = failed(Planned(space().reference, block))
-        (folder / FILE).write_text(as_text(replace(load(folder), trials=(bad,))))
-        assert cut_off(tmp_path, [asked()])[0] == (folder if goes_on else None)
+        (folder / SWEEP_FILE).write_text(as_text(replace(load_sweep(folder), trials=(bad,))))
+        assert find_sweeps_to_continue(tmp_path, [asked()])[0] == (folder if goes_on else None)
 
     def test_is_none_of_which_more_was_asked_than_we_know(self, tmp_path):
-        told = json.loads(json.dumps(asked().as_json()))
-        made(tmp_path, asked={**told, "of a newer joulewise": 1})
-        assert cut_off(tmp_path, [asked()])[0] is None
+        payload = json.loads(json.dumps(asked().as_json()))
+        made(tmp_path, asked={**payload, "of a newer joulewise": 1})
+        assert find_sweeps_to_continue(tmp_path, [asked()])[0] is None
 
 
 class TestSeveral:
@@ -159,10 +168,10 @@ class TestSeveral:
     def left(self, store, *begun):
         """Each is (which, start, state); what there is to go on with, by its start."""
         for which, start_ns, state in begun:
-            told = json.loads(json.dumps(self.EVERY["abc".index(which)].as_json()))
-            made(store, start_ns, asked=told, state=state)
-        found = cut_off(store, self.EVERY)
-        return [folder and load(folder).start_wall_ns for folder in found]
+            payload = json.loads(json.dumps(self.EVERY["abc".index(which)].as_json()))
+            made(store, start_ns, asked=payload, state=state)
+        found = find_sweeps_to_continue(store, self.EVERY)
+        return [folder and load_sweep(folder).start_wall_ns for folder in found]
 
     def test_none_was_begun(self, tmp_path):
         assert self.left(tmp_path) == [None, None, None]
@@ -187,47 +196,47 @@ class TestFind:
     def test_by_id_beginning_name_path_and_last(self, tmp_path):
         older, newer = made(tmp_path, 1, name="mine"), made(tmp_path, 2, name="")
         named_again = made(tmp_path, 0, name="mine")
-        assert find(tmp_path, older.name) == older
-        assert find(tmp_path, newer.name[:-1]) == newer or older.name[:-1] == newer.name[:-1]
-        assert find(tmp_path, str(newer)) == newer
-        assert find(tmp_path, "last") == newer
-        assert find(tmp_path, "mine") == older != named_again
+        assert find_sweep(tmp_path, older.name) == older
+        assert find_sweep(tmp_path, newer.name[:-1]) == newer or older.name[:-1] == newer.name[:-1]
+        assert find_sweep(tmp_path, str(newer)) == newer
+        assert find_sweep(tmp_path, "last") == newer
+        assert find_sweep(tmp_path, "mine") == older != named_again
 
     def test_says_what_there_is(self, tmp_path):
         with pytest.raises(UsageError, match="there are no sweeps"):
-            find(tmp_path, "last")
+            find_sweep(tmp_path, "last")
         folder = made(tmp_path)
         for which in ("other", ""):
             with pytest.raises(UsageError, match=f"has no sweep '{which}'") as caught:
-                find(tmp_path, which)
+                find_sweep(tmp_path, which)
             assert folder.name in caught.value.hint
 
     def test_asks_for_a_name_that_is_near(self, tmp_path):
         made(tmp_path, name="mine")
         with pytest.raises(UsageError) as caught:
-            find(tmp_path, "mien")
+            find_sweep(tmp_path, "mien")
         assert caught.value.hint.startswith("did you mean mine? ")
 
     def test_asks_for_more_of_the_id(self, tmp_path):
         made(tmp_path), made(tmp_path)
         with pytest.raises(UsageError, match="begins 2 sweeps"):
-            find(tmp_path, "2")
+            find_sweep(tmp_path, "2")
 
 
 def test_a_sweep_can_be_loaded_without_its_trials(tmp_path):
     folder = made(tmp_path)
-    with_trials = replace(load(folder), trials=(trial(Planned(space().reference, 0)),))
-    (folder / FILE).write_text(as_text(with_trials))
+    with_trials = replace(load_sweep(folder), trials=(trial(Planned(space().reference, 0)),))
+    (folder / SWEEP_FILE).write_text(as_text(with_trials))
     ((_, whole),) = sweeps(tmp_path)
     assert len(whole.trials) == 1
-    assert load(folder, has_trials=False) == replace(whole, trials=())
+    assert load_sweep(folder, has_trials=False) == replace(whole, trials=())
 
 
 class TestDamage:
     def test_is_told_in_its_place_and_the_others_are_listed(self, tmp_path):
         good, torn, newer = made(tmp_path), made(tmp_path), made(tmp_path)
-        (torn / FILE).write_text((torn / FILE).read_text()[:50])
-        (newer / FILE).write_text('{"format": 99}')
+        (torn / SWEEP_FILE).write_text((torn / SWEEP_FILE).read_text()[:50])
+        (newer / SWEEP_FILE).write_text('{"format": 99}')
         (tmp_path / "sweeps" / "20261116-000000-0000").mkdir()  # its maker was killed
         bad = [each for each in sweeps(tmp_path) if isinstance(each, Skipped)]
         assert [path for path, _ in filter(lambda each: each not in bad, sweeps(tmp_path))] == [
@@ -237,9 +246,9 @@ class TestDamage:
         assert reasons.keys() == {torn, newer}
         assert "not whole JSON" in reasons[torn]
         assert "newer joulewise" in reasons[newer]
-        assert cut_off(tmp_path, [asked()])[0] == good
+        assert find_sweeps_to_continue(tmp_path, [asked()])[0] == good
         with pytest.raises(JoulewiseError, match="not whole JSON"):
-            load(find(tmp_path, torn.name))
+            load_sweep(find_sweep(tmp_path, torn.name))
 
 
 class TestDamagedNewest:
@@ -248,7 +257,7 @@ class TestDamagedNewest:
     def damaged(self, store, second, **more):
         """A sweep of that second of 2026-11-16, 00:00, cut short."""
         folder = self.sound(store, second, **more)
-        (folder / FILE).write_text((folder / FILE).read_text()[:50])
+        (folder / SWEEP_FILE).write_text((folder / SWEEP_FILE).read_text()[:50])
         return folder
 
     def sound(self, store, second, **more):
@@ -260,7 +269,7 @@ class TestDamagedNewest:
         sound = self.sound(tmp_path, 2)
         torn = self.damaged(tmp_path, 3)
         with pytest.raises(JoulewiseError) as caught:
-            find(tmp_path, "last")
+            find_sweep(tmp_path, "last")
         assert caught.value.exit_status == 125
         assert torn.name in caught.value.message
         assert "not whole JSON" in caught.value.message
@@ -271,20 +280,20 @@ class TestDamagedNewest:
     def test_is_named_where_there_is_no_other(self, tmp_path):
         torn = self.damaged(tmp_path, 3)
         with pytest.raises(JoulewiseError, match=torn.name) as caught:
-            find(tmp_path, "last")
+            find_sweep(tmp_path, "last")
         assert caught.value.hint.endswith("no other can")
 
     def test_an_older_damaged_one_is_not_in_the_way(self, tmp_path):
         self.damaged(tmp_path, 1)
         self.damaged(tmp_path, 2).rename(tmp_path / "sweeps" / "renamed")
         sound = self.sound(tmp_path, 3)
-        assert find(tmp_path, "last") == sound
+        assert find_sweep(tmp_path, "last") == sound
 
     def test_a_name_that_is_not_found_may_be_that_of_a_damaged_one(self, tmp_path):
         self.sound(tmp_path, 1)
         torn = self.damaged(tmp_path, 2, name="mine")
         with pytest.raises(UsageError, match=f"not readable: {torn.name}"):
-            find(tmp_path, "mine")
+            find_sweep(tmp_path, "mine")
 
 
 def test_the_runs_of_the_store_are_not_disturbed(tmp_path):
@@ -292,8 +301,8 @@ def test_the_runs_of_the_store_are_not_disturbed(tmp_path):
     made(tmp_path)
     assert list(runs(tmp_path)) == [run]
     assert [path for path, _ in readable(tmp_path)] == [run]
-    told = [*JOULEWISE, "--store", str(tmp_path), "ls", "--json", "-"]
-    listed = json.loads(subprocess.run(told, capture_output=True, check=True).stdout)
+    payload = [*JOULEWISE, "--store", str(tmp_path), "ls", "--json", "-"]
+    listed = json.loads(subprocess.run(payload, capture_output=True, check=True).stdout)
     assert listed["skipped"] == []
     gone = [*JOULEWISE, "--store", str(tmp_path), "rm", "--yes", "sweeps"]
     refused = subprocess.run(gone, capture_output=True, text=True, check=False)
@@ -317,15 +326,17 @@ class TestTwoAtOnce:
         assert f"is being run by process {first.pid} on " in second.stderr
         assert " since 20" in second.stderr
         assert second.stdout == ""
-        with running(cut_off(tmp_path, [asked()])[0]) as has_run:  # the lock went with its holder
+        with running(
+            find_sweeps_to_continue(tmp_path, [asked()])[0]
+        ) as has_run:  # the lock went with its holder
             assert has_run
 
     def test_a_new_sweep_was_never_run(self, tmp_path):
-        with running(create(tmp_path, asked(), space())) as has_run:
+        with running(create_sweep(tmp_path, asked(), space())) as has_run:
             assert not has_run
 
     def test_a_lock_that_nobody_has_signed_is_one(self, tmp_path):
-        folder = create(tmp_path, asked(), space())
+        folder = create_sweep(tmp_path, asked(), space())
         with running(folder):
             (folder / "lock").write_text("")
             with pytest.raises(JoulewiseError, match=r"is being run \("), running(folder):

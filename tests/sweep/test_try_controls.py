@@ -1,4 +1,4 @@
-"""Whoever cannot turn the knobs of a sweep is told before its first run."""
+"""Whoever cannot turn the controls of a sweep is told before its first run."""
 
 from tests.helpers.simulated_sweeps import LIMITS, simulated
 

@@ -96,8 +96,8 @@ def test_a_run_that_marks_no_steps_is_as_long(tmp_path, kept):
     (marks,) = (run / "marks").iterdir()
     records = np.fromfile(marks, RECORD)
     names = {code for code, name in enumerate(("training", "epoch")) if name in kept}
-    told = np.isin(records["name"], list(names)) | (records["kind"] <= written.NAME)
-    records[told].tofile(marks)
+    result = np.isin(records["name"], list(names)) | (records["kind"] <= written.NAME)
+    records[result].tofile(marks)
     (run / CHECKSUMS).unlink()
     predicted = virtual(tmp_path, gpu="v100", like=true.run).run(at(200))
     assert predicted.time_s == pytest.approx(true.time_s, rel=0.02)

@@ -362,7 +362,7 @@ BROKEN = {
     "default is no choice": (CONTROLS, control(ControlKind.SM_CLOCK, default=501)),
     "not writable, no reason": (CONTROLS, control(writable=False)),
     "not writable, empty reason": (CONTROLS, control(writable=Unavailable(""))),
-    "control under another name": (CONTROLS, control(knob=ControlKind.MEMORY_CLOCK)),
+    "control under another name": (CONTROLS, control(control=ControlKind.MEMORY_CLOCK)),
     "setting outside": (SETTING, reports(ControlKind.POWER_LIMIT, 500)),
     "unreadable without reason": (SETTING, reports(ControlKind.SM_CLOCK, Unavailable(""))),
     "readable, yet unavailable": (SETTING, instead("get", lambda *_: Unavailable("no"))),

@@ -4,9 +4,9 @@
 
     run_result.py       analyse(): a run directory becomes a RunResult; start here
     stored_result.py      result.json: a result is computed once
-    run_spans.py          the spans of a run, and which of them a result lists
-    run_details.py        what stands beside the energies: machine, command, baselines
+    run_spans.py          the spans of a run, which of them a result lists, and their summaries
     sensor_summary.py     the same of sensors, and how often they had a new value
+    run_windows.py      the energy between any moments of a run that has ended
     group.py            the runs of several nodes as one result
     device_energy.py    one device over all windows: energies, baseline, faults
       energy/             the energy of windows: counter, power integral, errors

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 from joulewise.data import Excluded, Kind, QualityWarning, Quantity, WarningCode
 from joulewise.data.devices import find_contained, find_replaced
-from joulewise.record.processes import ENDED, SIMULATION
 from joulewise.store.files import open_regular
-from joulewise.store.layout import PROCESSES
+from joulewise.store.layout import ENDED, PROCESSES, SIMULATION
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.runs import KILLED, status
 from joulewise.units import NS_PER_S
@@ -48,7 +47,7 @@ _ALONE_HINT = (
     "if the command does not use this GPU, hide it from the command: CUDA_VISIBLE_DEVICES="
 )
 _DOCTOR = "for details: joulewise doctor"
-_SHORT_HINT = "in a command of some seconds, the GPUs that it uses are recognised"
+_SHORT_HINT = "of a command that takes some seconds, it is seen which GPUs it uses"
 _HOST_IDS_HINT = "start the container with --pid=host, so that the command's GPUs are recognised"
 
 
@@ -431,8 +430,11 @@ def _warnings(
         if any(seen[key] for key in counted):
             what = "the driver lists the host's process ids, which are unknown in this container"
         elif time_ns < _MIN_LISTED_NS:
-            what, hint = "the recording was over before the processes could be listed", _SHORT_HINT
+            what, hint = (
+                "the recording ended before the processes on the GPUs could be listed",
+                _SHORT_HINT,
+            )
         elif any(faults_of(manifest, key) for key in counted):
             what, hint = "a GPU that fails lists no processes", _DOCTOR
-        message = f"{what}, so all that {', '.join(counted)} drew is counted as the command's"
+        message = f"{what}, so all energy of {', '.join(counted)} is counted as the command's"
         yield QualityWarning(WarningCode.HOST_PROCESS_IDS, message, hint)

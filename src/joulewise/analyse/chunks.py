@@ -246,3 +246,45 @@ def sensor_streams(open_stream: OpenStream, key: str) -> Iterator[SensorStream]:
         for column in rows.columns if rows is not None else ():
             if rows is not None and column in known:
                 yield SensorStream(f"{key}{kind.value}", known[column], rows)
+
+
+class Viewer(Protocol):
+    """Takes the rows of a stream in their order, some 100,000 at a time."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    def take(self, chunk: Columns) -> None: ...
+
+
+def show(stream: ChunkReader, *viewers: Viewer) -> None:
+    """Give every row to every viewer, decoded once."""
+    wanted = dict.fromkeys(("t_ns", *(name for viewer in viewers for name in viewer.columns)))
+    for chunk in stream.chunks([name for name in wanted if name in stream.columns]):
+        for viewer in viewers:
+            viewer.take(chunk)
+
+
+class SharedStream:
+    """A stream whose viewers get its chunks along with the first who reads all their columns.
+
+    So nothing is decoded twice. ``finish`` gives the chunks to them where there was no such reader.
+    """
+
+    def __init__(self, stream: ChunkReader, *viewers: Viewer) -> None:
+        self._stream = stream
+        self._viewers = viewers
+        self.rows, self.columns = stream.rows, stream.columns
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[Columns]:
+        wanted = {name for viewer in self._viewers for name in viewer.columns}
+        viewers = self._viewers if wanted <= set(columns) else ()
+        self._viewers = () if viewers else self._viewers
+        for chunk in self._stream.chunks(columns):
+            for viewer in viewers:
+                viewer.take(chunk)
+            yield chunk
+
+    def finish(self) -> None:
+        if self._viewers:
+            show(self._stream, *self._viewers)

@@ -38,7 +38,12 @@ from joulewise.analyse.chunks import (
     OpenStream,
     typical_step_ns,
 )
-from joulewise.analyse.energy.gaps import LONG_S, find_frozen_counter, widen_across_faults
+from joulewise.analyse.energy.gaps import (
+    LONG_S,
+    MISSED_POLLS,
+    find_frozen_counter,
+    widen_across_faults,
+)
 from joulewise.analyse.energy.windows import WindowEnergy, energy_of, gain_error, window_energy
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import Energy, Kind, PowerScope, Quantity, Source, Use
@@ -48,9 +53,6 @@ from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S
 
-# Polls in a row that may fail before the device counts as gone. A poll or two come late on a busy
-# machine; twice as many would have a GPU that was lost 2 s before the end pass for whole.
-_MISSED_POLLS: Final = 3
 # Faults are located in the run by pieces of half a second, or longer ones in a long run (chosen;
 # doubled, the time in a warning is less exact).
 _PIECE_S: Final = 0.5
@@ -74,8 +76,8 @@ PARTS: Final = {
 }
 """By the quantity of its power: the name of a part, and the stream of its readings."""
 
-# NVML averages power over a second from Ampere on (generations.py): each reading stands for the
-# second before it, and the middle of that is half as old.
+# NVML averages power over a second from Ampere on (devices/nvidia/sensor_tables.py): each reading
+# stands for the second before it, and the middle of that is half as old.
 _WINDOW_S: Final = 1.0
 _MIN_READINGS: Final = 2
 
@@ -352,7 +354,7 @@ def last_reading_ns(
             last_ns = int(chunk["t_ns"][is_read][-1])
     if last_ns is None:
         return end_ns
-    patience_ns = max(LONG_S * NS_PER_S, _MISSED_POLLS * typical_step_ns(fast))
+    patience_ns = max(LONG_S * NS_PER_S, MISSED_POLLS * typical_step_ns(fast))
     return last_ns if end_ns - last_ns > patience_ns else end_ns
 
 

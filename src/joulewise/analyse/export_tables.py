@@ -1,4 +1,4 @@
-"""The streams and spans of a run as tables of one shape, a piece at a time."""
+"""The streams, spans and logged figures of a run as tables of one shape, a piece at a time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from joulewise.data import Energy, RunResult, Source, Span, Use
 from joulewise.hooks.marks import NONE
 from joulewise.store.arrow_stream import schema as lane_schema
 from joulewise.store.layout import StreamKind
+from joulewise.store.logged_values import LoggedValue
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S
@@ -40,6 +41,15 @@ _SPAN: Final = (
 )
 _ENERGY: Final = tuple((name, pa.float64()) for name in _SUMMED)
 _ORIGIN: Final = (("source", _NAME), ("at_least", pa.bool_()))
+LOGGED: Final = pa.schema(
+    [
+        ("t_s", pa.float64()),
+        ("t_ns", pa.int64()),
+        ("name", _NAME),
+        ("value", pa.float64()),
+        ("epoch", pa.int64()),
+    ]
+)
 SPANS: Final = pa.schema([*_SPAN, *_ENERGY, *_ORIGIN])
 SPAN_DEVICES: Final = pa.schema(
     [*_SPAN, ("device", _NAME), *_ENERGY, *((name, pa.float64()) for name in _WATTS), *_ORIGIN]
@@ -74,6 +84,20 @@ def _lane_source(device: RecordedDevice, stream: StreamKind) -> str:
     """Power and energy may be modelled; whatever else a device tells is from a sensor."""
     read = Source.SIMULATED if device.is_simulated else Source.MEASURED
     return (read if stream is StreamKind.SLOW else next(iter(device.sources.values()), read)).value
+
+
+def logged_table(logged: Sequence[LoggedValue], origin_ns: int) -> Pieces:
+    """Each figure that the program logged; one that is not finite is null."""
+    t_ns = np.array([each.t_ns for each in logged], np.int64)
+    values = np.array([each.value for each in logged], np.float64)
+    cells = {
+        "t_s": (t_ns - origin_ns) / NS_PER_S,
+        "t_ns": t_ns,
+        "name": pa.array([each.name for each in logged], pa.string()).dictionary_encode(),
+        "value": pa.array(values, mask=~np.isfinite(values)),
+        "epoch": pa.array([each.epoch for each in logged], pa.int64()),
+    }
+    return LOGGED, [_table(cells, LOGGED, len(logged))] if logged else []
 
 
 def span_table(

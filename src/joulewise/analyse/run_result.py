@@ -2,15 +2,18 @@
 
 The order of work in :func:`analyse`: the streams without what is damaged; the spans, and which of
 them are measured; the energy of every device (`device_energy`); which devices count
-(`attribution`); the totals; the warnings (`quality`); the details (`run_details`).
+(`attribution`); the totals; the warnings (`quality`); what stands beside the energies
+(:func:`run_details`): what was run, where, and how it was measured.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,23 +21,39 @@ from joulewise.analyse.activity import UTILISATION_NS, activity
 from joulewise.analyse.attribution import choose, merge_parts, read_sightings
 from joulewise.analyse.chunks import Floats, OpenStream, bounds_ns
 from joulewise.analyse.damage import FileDamage, ImplausibleReadings, SoundStreams
-from joulewise.analyse.device_energy import MeasuredDevice, bound_by_whole, cpu_share, measure
+from joulewise.analyse.device_energy import (
+    CpuShare,
+    MeasuredDevice,
+    bound_by_whole,
+    cpu_share,
+    measure,
+    measure_parts,
+)
 from joulewise.analyse.energy.load_steps import load_marks
 from joulewise.analyse.quality.devices import read_in_part, silent_at_first
-from joulewise.analyse.quality.run import cautions, unmarked
-from joulewise.analyse.run_details import by_name, names_in_order, run_details, steps_by_epoch
+from joulewise.analyse.quality.run import find_warnings, unmarked
 from joulewise.analyse.run_spans import (
+    by_name,
     end_open_spans,
     is_cut_off,
+    names_in_order,
     read_sound_spans,
     select_spans,
     spans_until,
+    steps_by_epoch,
 )
-from joulewise.analyse.sensor_summary import sensor_details, times_by_name
+from joulewise.analyse.sensor_summary import (
+    Rates,
+    sensor_details,
+    sensor_rates,
+    times_by_name,
+    under_load,
+)
 from joulewise.analyse.stored_result import read_outlook
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import (
     Energy,
+    Kind,
     PowerScope,
     QualityWarning,
     Quantity,
@@ -45,11 +64,15 @@ from joulewise.data import (
     WarningCode,
     total,
 )
+from joulewise.data.codec import encode
+from joulewise.data.run_result_json import encode_energy
+from joulewise.data.runs import MachineResources
 from joulewise.record.environment import read_framework_uses
 from joulewise.store.layout import StreamKind
-from joulewise.store.manifest import Manifest, read_manifest
+from joulewise.store.manifest import Manifest, RecordedDevice, read_manifest
 from joulewise.store.runs import ENDED_IN_ORDER, RECORDING, status
 from joulewise.store.spans import SpanTable
+from joulewise.store.tuning_file import read_tuning
 from joulewise.units import NS_PER_S
 
 # A GPU with a higher mean utilisation may be the command's although the driver names no process on
@@ -155,7 +178,7 @@ def analyse(
         for key, device in measured.items():
             if key not in damaged:
                 yield from read_in_part(device, manifest, whole)
-        yield from cautions(
+        yield from find_warnings(
             manifest=manifest,
             state=state,
             run=whole,
@@ -167,6 +190,7 @@ def analyse(
             energy_j=energy_j,
             sampling_j=sampling_j,
             open_stream=open_stream,
+            tuning=read_tuning(run),
         )
 
     return RunResult(
@@ -287,3 +311,119 @@ def _as_lower_bound(result: SpanResult) -> SpanResult:
         for key, use in result.devices.items()
     }
     return SpanResult(result.span, at_least(result.total), devices)
+
+
+def run_details(
+    manifest: Manifest,
+    measured: Mapping[str, MeasuredDevice],
+    cpu: CpuShare,
+    run: TimeInterval,
+    open_stream: OpenStream,
+) -> dict[str, Any]:
+    """Everything but the figures of spans and sensors, by the names of docs/reference."""
+    rates = {
+        key: sensor_rates(open_stream, one.device, one.slow, run) for key, one in measured.items()
+    }
+    return {
+        "about": about(manifest),
+        "environment": environment(manifest),
+        "cpu": vars(cpu),
+        "rate_hz": manifest.rate_hz,
+        "rates": {key: manifest.options.get(key) for key in ("price_per_kwh", "gco2_per_kwh")},
+        "devices": {
+            device.info.key: _device(device, rates.get(device.info.key, {}))
+            for device in manifest.devices
+        },
+        "parts": {
+            key: {name: encode_energy(energy) for name, energy in parts.items()}
+            for key, one in measured.items()
+            if (parts := measure_parts(open_stream, one.device, run))
+        },
+        "sensor_rates": rates,
+        "baseline": {key: _baseline(one) for key, one in measured.items() if _is_gpu(one)},
+        "under_load": {
+            key: under_load(one.slow, run, one.device.info.vendor)
+            for key, one in measured.items()
+            if _is_gpu(one)
+        },
+    }
+
+
+def about(manifest: Manifest) -> dict[str, Any]:
+    """Which run this is, for a heading; the times are those of the machine's own zone."""
+    started = datetime.fromtimestamp(manifest.wall_start_ns / NS_PER_S, timezone.utc).astimezone()
+    first = manifest.commands[0].arguments if manifest.commands else ()
+    return {
+        "name": manifest.name,
+        "tags": list(manifest.tags),
+        "group": manifest.group,
+        "command": shlex.join(first),
+        "commands": len(manifest.commands),
+        "started": started.isoformat(sep=" ", timespec="seconds"),
+        "host": manifest.host.get("name", ""),
+        "settings": dict(manifest.options.get("settings", {})),
+    }
+
+
+def environment(manifest: Manifest) -> dict[str, Any]:
+    """Where it ran, as numbers and words; what is not known is null."""
+    machine, container = manifest.machine or MachineResources(), manifest.container
+    return {
+        "container": encode(container),
+        "cores": {
+            "physical": machine.cores_physical,
+            "logical": machine.cores_logical,
+            "allowed": machine.cores_allowed,
+        },
+        "ram_b": {"total": machine.ram_b, "limit": machine.ram_limit_b},
+        "gpu_memory_b": {
+            device.info.key: device.info.memory_b
+            for device in manifest.devices
+            if device.info.kind is Kind.GPU
+        },
+        "frameworks": {name: dict(parts) for name, parts in manifest.frameworks.items()},
+    }
+
+
+def _device(device: RecordedDevice, rates: Mapping[str, Mapping[str, Rates]]) -> dict[str, Any]:
+    return {
+        "name": device.info.name,
+        "uid": device.info.uid,
+        "sources": {quantity: source.value for quantity, source in device.sources.items()},
+        "is_simulated": device.is_simulated,
+        "power_scope": device.info.power_scope and device.info.power_scope.value,
+        "contains": list(device.info.contains),
+        "limit_scope": device.info.limit_scope and device.info.limit_scope.value,
+        "effective_hz": _effective_hz(rates),
+        "gain": {"sigma": device.card.gain_sigma, "origin": device.card.origin},
+        "settings": dict(device.settings),
+    }
+
+
+def _effective_hz(rates: Mapping[str, Mapping[str, Rates]]) -> dict[str, float | None]:
+    """New values a second over the run, of the first quantity of each stream."""
+    effective_hz: dict[str, float | None] = {}
+    for by_stream in rates.values():
+        for stream, stream_rates in by_stream.items():
+            of_run = stream_rates["run"]
+            effective_hz.setdefault(stream, None if of_run is None else of_run["new_hz"])
+    return effective_hz
+
+
+def _is_gpu(measured: MeasuredDevice) -> bool:
+    return measured.device.info.kind is Kind.GPU
+
+
+def _baseline(measured: MeasuredDevice) -> dict[str, Any]:
+    baseline = measured.baseline
+    if baseline is None:
+        return {"kind": None, "reason": measured.no_baseline, "kinds": {}}
+    return {
+        "kind": baseline.kind.value,
+        "power_w": baseline.power_w,
+        "error_w": baseline.error_w,
+        "kinds": {
+            kind.value: {"power_w": one.power_w, "error_w": one.error_w, "time_s": one.time_s}
+            for kind, one in measured.idle.items()
+        },
+    }

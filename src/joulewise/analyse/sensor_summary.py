@@ -28,8 +28,8 @@ from joulewise.analyse.chunks import (
     last_reading,
     mark_new_values,
     sensor_streams,
+    show,
 )
-from joulewise.analyse.curves.downsample import show
 from joulewise.analyse.time_intervals import TimeInterval, TimeSet
 from joulewise.data import Kind, Quantity
 from joulewise.data.devices import throttle_names

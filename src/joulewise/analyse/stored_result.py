@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.data import QualityWarning, RunResult, WarningCode
-from joulewise.data.migration import name_simulated_result
+from joulewise.data.codec import name_simulated_result
 from joulewise.data.run_result_json import as_json, from_json
 from joulewise.store.checksums import DamagedJsonError, read_checked_json, with_checksum
 from joulewise.store.files import read_regular, read_regular_bytes, replace_file

@@ -1,7 +1,9 @@
 """The command line: one thin file a verb, and the one place where an error is printed.
 
-``options.py`` has the options that verbs share, ``output.py`` what they print and write. All other
-modules are verbs, imported only when they are used.
+``options.py`` has the options that verbs share, ``output.py`` what they print and write,
+``report_files.py`` writes the reports of ``report`` and ``job report``, and ``groups.py`` loads
+verbs. All other modules are verbs, imported only when they are used; ``job/`` has the verbs of
+``joulewise job``.
 """
 
 from __future__ import annotations
@@ -9,20 +11,21 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
+from joulewise.cli.groups import VerbGroup
 from joulewise.cli.output import lenient_stderr, restore_leftovers, say, show_index_progress
-from joulewise.errors import JoulewiseError, UsageError, did_you_mean
+from joulewise.errors import JoulewiseError
 from joulewise.process.descriptors import reserve_standard_descriptors
 from joulewise.store.index.progress import ProgressSlot
 
 VERBS = {
     "run": "measure the energy of a command",
+    "tune": "find the best power limit or clock of a command while it runs",
+    "job": "run a training that recurs, and learn which batch size costs least",
     "sweep": "run a command at many settings, and compare their energy and time",
     "choose": "find the best setting of a sweep, what it saves and what it costs",
     "ls": "list the stored runs with their time and energy",
@@ -46,65 +49,10 @@ _READER_GONE = 128 + 13  # the exit status by SIGPIPE, which Python ignores
 _OUTPUT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
-class _Verbs(click.Group):
-    """Loads a verb's file only when that verb is used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in VERBS:
-            return None
-        command = import_module(f"joulewise.cli.{cmd_name}").command
-        assert isinstance(command, click.Command)  # noqa: S101
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and not args[0].startswith("-"):
-            suggestion = did_you_mean(args[0], VERBS).rstrip()
-            ctx.fail(f"there is no verb {args[0]!r}{suggestion and f'; {suggestion}'}")
-        name, command, rest = super().resolve_command(ctx, args)
-        if command is not None:
-            _check_option_values(args[0], command, rest)
-        return name, command, rest
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
-
-
-def _check_option_values(verb: str, command: click.Command, arguments: Sequence[str]) -> None:
-    """Raise where ``--`` or another option follows an option that needs a value.
-
-    click would take it for the value: ``run --name -- true`` would make a run named ``--``.
-    """
-    options = {
-        word: option
-        for option in command.params
-        if isinstance(option, click.Option)
-        for word in (*option.opts, *option.secondary_opts)
-    }
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if word == "--" or (not word.startswith("-") and not command.allow_interspersed_args):
-            return
-        option = options.get(word)
-        if option is None or option.is_flag or option.count:
-            continue
-        value = rest.pop(0) if rest else ""  # click refuses one that is not there
-        if value == "--" or value in options:
-            raise UsageError(
-                f"{word} needs a value, but is followed by {value}",
-                f"write {word}={option.make_metavar(click.Context(command))}; "
-                f"see: joulewise {verb} --help",
-            )
-
-
 @click.command(
-    cls=_Verbs,
+    cls=VerbGroup,
+    verbs=VERBS,
+    package=__name__,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
 )
@@ -119,7 +67,7 @@ def _check_option_values(verb: str, command: click.Command, arguments: Sequence[
 )
 @click.pass_context
 def joulewise(ctx: click.Context, store: Path) -> None:
-    """Measure what deep-learning training costs in joules, and find settings that cost fewer."""
+    """Measure the energy of deep-learning training, and find settings that need less."""
     ctx.obj = store  # verbs get it with click.pass_obj
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -59,7 +59,10 @@ Examples:
     help="Efficiency of the power supply between meter and GPU, such as 0.94±0.01.",
 )
 @click.option(
-    "--run", "which", metavar="RUN", help="Take the gain from this run instead of a new load."
+    "--run",
+    "which",
+    metavar="RUN",
+    help="Determine the calibration factor from this run instead of a new load.",
 )
 @click.option("--force", is_flag=True, help="Calibrate even while other processes use the GPU.")
 @json_option
@@ -80,7 +83,7 @@ def command(
     Bursts of load show how often the sensor updates, over what time it averages and how late it
     is. The results are stored as the GPU's sensor profile, which later runs use for their errors
     as long as board and driver are the same. No power limit or clock is changed. The exit status
-    is 0 if any GPU could be calibrated.
+    is 0 if at least one GPU could be calibrated.
     """
     if meter_path is None and (efficiency is not None or which is not None):
         option = "--run" if which is not None else "--psu-efficiency"

@@ -101,7 +101,7 @@ def command(
         projection_json,
         projection_lines,
     )
-    from joulewise.report.views.sweep import result_json, sweep_view, unfinished, went
+    from joulewise.report.views.sweep import result_json, sweep_outcome, sweep_view, unfinished
     from joulewise.report.views.sweep import search_as_json as went_json
 
     found, folder = _found(store, sweep, parse_pairs("--reference", given["references"]))
@@ -130,7 +130,7 @@ def command(
     draw(
         result,
         console(),
-        how=went(found, folder, result.metrics),
+        how=sweep_outcome(found, folder, result.metrics),
         points=points,
         fits=True,
         ahead=projection_lines(outlooks, result.per),
@@ -164,11 +164,11 @@ def _list_sweeps(store: Path, json_path: str | None) -> int:
             f"there are no sweeps in {store}", "run `joulewise sweep`, or give another --store"
         )
     if json_path:
-        told = {
+        payload = {
             "sweeps": [sweeps_as_json(sweep) for sweep in found],
             "skipped": [{"path": str(one.path), "reason": one.problem} for one in skipped],
         }
-        write_json(told, json_path)
+        write_json(payload, json_path)
     if json_path != STDOUT:
         _draw_newest(found)
         for one in skipped:
@@ -196,8 +196,7 @@ def _draw_newest(found: Sequence[SweepEntry], *, is_error: bool = False) -> None
 
 def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep, Path | None]:
     """With its folder, where it is one of the store."""
-    from joulewise.report.inputs import LoadedSweep, load_inputs
-    from joulewise.report.resolve import resolve_sweep
+    from joulewise.report.resolve import LoadedSweep, load_inputs, resolve_sweep
 
     try:
         ref = resolve_sweep(store, which, joulewise_command(store))

@@ -101,7 +101,7 @@ def command(
         write_page(compare_page(result, store, again), html, force=force)
         say(f"wrote {html}: open it in a browser")
     if json_path:
-        write_json(result.told, json_path)
+        write_json(result.payload, json_path)
     if json_path != STDOUT:
         _show(result, form)
     return 1 if result.has_failed else 0

@@ -124,7 +124,7 @@ def _write_report(
     from joulewise.metrics.boundary import View
     from joulewise.report.html.pages import sweep_page
     from joulewise.report.html.render import require_extra, write_page
-    from joulewise.report.inputs import LoadedSweep
+    from joulewise.report.resolve import LoadedSweep
     from joulewise.store.layout import SWEEPS
 
     path = store / REPORT

@@ -15,6 +15,14 @@ from joulewise.store.layout import BUFFERED_QUANTITIES, StreamKind, buffer_strea
 FORMATS = ("csv", "json", "parquet")
 # Warnings of a result that say that spans, or their energies, may be missing.
 _LOST_SPANS = {WarningCode.DAMAGED, WarningCode.SPANS_LOST, WarningCode.RECORDER_ENDED}
+# Tables that have no rows of single devices, and the error where some are named.
+_WITHOUT_DEVICES = {
+    "spans": (
+        "--what spans exports the sum over all counted devices",
+        "for single devices: --what span-devices",
+    ),
+    "logged": ("--what logged exports figures of no device", "leave --device out"),
+}
 EPILOG = """\b
 Examples:
   joulewise export last -o trace.csv
@@ -26,11 +34,12 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.option(
     "--what",
-    type=click.Choice(["trace", "samples", "sensors", "spans", "span-devices"]),
+    type=click.Choice(["trace", "samples", "sensors", "spans", "span-devices", "logged"]),
     default="trace",
     show_default=True,
     help="Export power and energy as polled (trace), the driver's own samples, all other sensors, "
-    "spans with the energy of all counted devices, or spans on each device.",
+    "spans with the energy of all counted devices, spans on each device, or the figures that the "
+    "program logged.",
 )
 @click.option(
     "--quantity",
@@ -65,7 +74,7 @@ def command(
     devices: tuple[str, ...],
     path: str,
 ) -> None:
-    """Export a run's trace or spans as a table, one row for each reading or span.
+    """Export a run's trace, spans or logged figures as a table, one row for each.
 
     Times are `t_s` (seconds since the command started) and `t_ns` (CLOCK_MONOTONIC). What could
     not be read is empty in CSV and null in other formats.
@@ -73,11 +82,8 @@ def command(
     form = form or _format_of_path(path)
     if quantity and what != "samples":
         raise UsageError("--quantity needs --what samples", "add --what samples")
-    if devices and what == "spans":
-        raise UsageError(
-            "--what spans exports the sum over all counted devices",
-            "for single devices: --what span-devices",
-        )
+    if devices and what in _WITHOUT_DEVICES:
+        raise UsageError(*_WITHOUT_DEVICES[what])
     if path == STDOUT and form == "parquet" and sys.stdout.isatty():
         raise UsageError("Parquet cannot be written to a terminal", "give -o a file")
     from joulewise.analyse.stored_result import load_or_compute_result
@@ -89,7 +95,12 @@ def command(
     result = load_or_compute_result(run)
     origin_ns = result.run.span.start_ns
     from joulewise.analyse.damage import HINT, SoundStreams
-    from joulewise.analyse.export_tables import span_device_table, span_table, stream_table
+    from joulewise.analyse.export_tables import (
+        logged_table,
+        span_device_table,
+        span_table,
+        stream_table,
+    )
     from joulewise.analyse.run_spans import read_sound_spans
     from joulewise.report.export import write
 
@@ -102,7 +113,12 @@ def command(
             raise UsageError(f"{run.name} has no device {key!r}", f"it has {', '.join(known)}")
     wanted = [one for one in manifest.devices if not devices or one.info.key in devices]
     damage, implausible = sound.find_damage(), sound.find_implausible()
-    if lane is None:
+    if what == "logged":
+        from joulewise.store.logged_values import read_logged
+
+        shape, pieces = logged_table(read_logged(run), origin_ns)
+        lost = [one for one in result.warnings if one.code in _LOST_SPANS]
+    elif lane is None:
         spans = read_sound_spans(run, manifest)
         shape, pieces = (
             span_table(run, manifest, result, spans=spans)

@@ -74,8 +74,7 @@ def command(
     is being recorded shows its energy so far. In filters, names and tags may contain * and ?. They
     are case-sensitive; units are not (30MIN), except for mJ and MJ.
     """
-    from joulewise.report.filters import parse_filter
-    from joulewise.report.views.listings import list_runs, runs_as_json
+    from joulewise.report.views.listings import list_runs, parse_filter, runs_as_json
     from joulewise.store.index.conditions import all_of
 
     if has_all and (limit or page):
@@ -130,8 +129,8 @@ def _say_of_sweeps(listing: RunPage, again: str) -> None:
     """Say how to leave out the runs of sweeps, which are hundreds and hide the others."""
     if listing.of_sweeps > _MAX_SWEEP_RUNS:
         say(
-            f"{listing.of_sweeps} of these runs belong to sweeps, which `{again} choose` lists",
-            f"run: {again} ls --filter 'tag!=sweep:*' # without them",
+            f"{listing.of_sweeps:,} of these runs belong to sweeps; `{again} choose` lists sweeps",
+            f"run: {again} ls --filter 'tag!=sweep:*' # the other runs",
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from joulewise.errors import UsageError
+from joulewise.session.request import MAX_RATE_HZ, MIN_RATE_HZ
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
@@ -157,20 +158,105 @@ cpu_tdp_option = click.option(
 )
 
 
-def metric_options(*, boundary: str | None) -> Callable[[_Command], _Command]:
-    """``--by``, ``--boundary``, ``--overhead-w`` and ``--pue``, for verbs that judge settings.
+def _all_of(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Several options as one decorator, in the order in which the help lists them."""
 
-    ``boundary`` is its default; None takes that of the sweep.
-    """
-    default_note = "" if boundary else " [default: that of the sweep, else gpu]"
-    options = (
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+recording_options = _all_of(
+    number_option(
+        "--rate",
+        "rate_hz",
+        Number(min=MIN_RATE_HZ, max=MAX_RATE_HZ, unit="Hz"),
+        metavar="HZ",
+        help="Read power and counters this often. [default: 10; where drivers keep samples of "
+        "their own, 20 divided by the number of GPUs, but at least 2.5]",
+    ),
+    click.option("--name", metavar="NAME", help="Name the run."),
+    click.option(
+        "--tag",
+        "tags",
+        multiple=True,
+        metavar="WORD",
+        help="Add a word to filter runs by; may be repeated.",
+    ),
+    click.option(
+        "--group",
+        metavar="ID",
+        help="Group runs that belong together; those at the same time on a node share a recorder. "
+        "[default: the scheduler's job id (under Slurm with the step)]",
+    ),
+    click.option(
+        "--no-hooks", is_flag=True, help="Do not mark epochs and steps of Python programs."
+    ),
+    click.option(
+        "--budget",
+        "budgets",
+        multiple=True,
+        metavar="AMOUNT[:stop]",
+        help="Warn when the run exceeds an energy, time or carbon, such as 2kWh, 30min or 500gCO2; "
+        "with :stop, end the command. May be repeated.",
+    ),
+    carbon_option("Grams of CO2 that the grid emits per kWh; adds the carbon to the result."),
+    price_option("Price of a kWh, in any currency; adds the cost to the result."),
+    number_option(
+        "--epochs",
+        Whole(min=1),
+        help="Number of epochs, for the forecast. [default: as the program announces]",
+    ),
+    number_option(
+        "--baseline",
+        "baseline_s",
+        Number(min=0, max=3600, unit="s"),
+        metavar="SECONDS",
+        default=0.0,
+        show_default=False,
+        help="Measure idle power for this long before the command starts. [default: 0]",
+    ),
+    cpu_tdp_option,
+)
+"""How a command is recorded: for the verbs that run one."""
+
+gpu_options = _all_of(
+    click.option(
+        "--gpu",
+        "gpus",
+        metavar="N,N...",
+        help="Set only the GPUs with these NVML indices. [default: those that CMD can see]",
+    ),
+    click.option("--force", is_flag=True, help="Set GPUs even while other users use them."),
+)
+"""Which GPUs are set: for the verbs that set them while a command runs."""
+
+
+def metric_options(*, boundary: str | None) -> Callable[[_Command], _Command]:
+    """``--by``, which may be repeated, and ``boundary_options``, for verbs that judge settings."""
+    return _all_of(
         click.option(
             "--by",
             multiple=True,
             metavar="METRIC",
-            help="Metric to rank by: energy, time, edp, ed2p, eds:2.0, cost:0.5 or slowdown:1.1; "
-            "may be repeated.",
+            help="Metric to rank by: energy, time, edp (energy times time), ed2p (energy times "
+            "time squared), eds:2.0 or cost:0.5 (weighted sums of both), or slowdown:1.1 (least "
+            "energy in at most 1.1 times the reference's time); may be repeated.",
         ),
+        boundary_options(boundary=boundary),
+    )
+
+
+def boundary_options(*, boundary: str | None) -> Callable[[_Command], _Command]:
+    """``--boundary``, ``--overhead-w`` and ``--pue``.
+
+    ``boundary`` is its default; None takes that of the sweep.
+    """
+    default_note = "" if boundary else " [default: that of the sweep, else gpu]"
+    return _all_of(
         click.option(
             "--boundary",
             type=click.Choice(["gpu", "node", "wall"]),
@@ -183,7 +269,7 @@ def metric_options(*, boundary: str | None) -> Callable[[_Command], _Command]:
             "--overhead-w",
             type=Number(min=0),
             metavar="W",
-            help="Power of the rest of the node in watts, for --boundary wall.",
+            help="Power of the rest of the node in watts, for --boundary node or wall.",
         ),
         click.option(
             "--pue",
@@ -192,13 +278,6 @@ def metric_options(*, boundary: str | None) -> Callable[[_Command], _Command]:
             help="Power usage effectiveness of the site, for --boundary wall.",
         ),
     )
-
-    def decorate(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 def view_from_options(given: Mapping[str, Any], sweep: Sweep) -> View:

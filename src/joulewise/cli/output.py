@@ -13,6 +13,7 @@ import os
 import re
 import select
 import shlex
+import string
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from joulewise.data.sweeps import Sweep
+    from joulewise.data.tuning import Tuning
     from joulewise.metrics.boundary import View
     from joulewise.metrics.result import SweepResult
 
@@ -98,7 +100,20 @@ def joulewise_command(store: Path) -> str:
     from joulewise.store.runs import default_store
 
     known = store == default_store()
-    return "joulewise" if known else f"joulewise --store {shlex.quote(str(store))}"
+    return "joulewise" if known else f"joulewise --store {_quoted(store)}"
+
+
+_PLAIN_BYTES: Final = frozenset(b"/._-" + string.ascii_letters.encode() + string.digits.encode())
+
+
+def _quoted(path: Path) -> str:
+    """A path for a shell: in the quotes of bash with escaped bytes where it cannot be printed."""
+    if str(path).isprintable():
+        return shlex.quote(str(path))
+    escaped = "".join(
+        chr(byte) if byte in _PLAIN_BYTES else f"\\x{byte:02x}" for byte in os.fsencode(path)
+    )
+    return f"$'{escaped}'"
 
 
 def in_simulation(command_line: str) -> str:
@@ -235,7 +250,19 @@ def say_if_newest(which: str, alike: int) -> None:
     from joulewise.formatting import plain
 
     if alike > 1:
-        say(f"{alike} runs are named {plain(which)}; this is the newest")
+        say(f"{alike} runs have the name {plain(which)!r}; the newest is used")
+
+
+def load_tuning_or_say(run: Path) -> Tuning | None:
+    """The tuning of a run; None where there was none, or where a line says what is wrong."""
+    from joulewise.formatting import plain
+    from joulewise.store.tuning_file import UnreadableTuningError, load_tuning
+
+    try:
+        return load_tuning(run)
+    except UnreadableTuningError as error:
+        say(f"warning: {plain(error.message)}", error.hint)
+        return None
 
 
 @contextmanager

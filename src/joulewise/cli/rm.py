@@ -9,9 +9,23 @@ import click
 
 from joulewise.cli.output import pass_store
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.store.layout import LIVE, MANIFEST, MARKS, MISSES, PROCESSES, RESERVE, RESULT, TRACE
+from joulewise.store.layout import (
+    CHECKSUM_LOG,
+    CHECKSUMS,
+    LIVE,
+    MANIFEST,
+    MARKS,
+    MISSES,
+    PROCESSES,
+    RESERVE,
+    RESULT,
+    TRACE,
+)
 
-_FILES = {MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE, RESERVE}
+# The names of all that a run directory may contain.
+_FILES = {
+    *(MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE, RESERVE, CHECKSUMS, CHECKSUM_LOG),
+}
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from joulewise.cli.options import (
-    Number,
     Whole,
-    carbon_option,
-    cpu_tdp_option,
     gpu_indices,
+    gpu_options,
     number_option,
     positive,
-    price_option,
+    recording_options,
 )
 from joulewise.cli.output import STDOUT, joulewise_command, pass_store, say
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.session.request import MAX_RATE_HZ, MIN_RATE_HZ, Ready, Request, check_names
+from joulewise.session.request import Ready, Request, check_names
 from joulewise.session.settings import AppliedSettings, Settings, apply_settings
 from joulewise.store.files import is_folder, path_exists
 
 if TYPE_CHECKING:
-    from joulewise.session.budget import Budget
+    from joulewise.budget import Budget
     from joulewise.session.run import CommandOutcome
 
 EPILOG = """\b
@@ -52,54 +50,7 @@ _NOT_LINUX = (
 
 
 @click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
-@number_option(
-    "--rate",
-    "rate_hz",
-    Number(min=MIN_RATE_HZ, max=MAX_RATE_HZ, unit="Hz"),
-    metavar="HZ",
-    help="Read power and counters this often. [default: 10; where drivers keep samples of their "
-    "own, 20 divided by the number of GPUs, but at least 2.5]",
-)
-@click.option("--name", metavar="NAME", help="Name the run.")
-@click.option(
-    "--tag",
-    "tags",
-    multiple=True,
-    metavar="WORD",
-    help="Add a word to filter runs by; may be repeated.",
-)
-@click.option(
-    "--group",
-    metavar="ID",
-    help="Group runs that belong together; those at the same time on a node share a recorder. "
-    "[default: the scheduler's job id (under Slurm with the step)]",
-)
-@click.option("--no-hooks", is_flag=True, help="Do not mark epochs and steps of Python programs.")
-@click.option(
-    "--budget",
-    "budgets",
-    multiple=True,
-    metavar="AMOUNT[:stop]",
-    help="Warn when the run exceeds an energy, time or carbon, such as 2kWh, 30min or 500gCO2; "
-    "with :stop, end the command. May be repeated.",
-)
-@carbon_option("Grams of CO2 that the grid emits per kWh; adds the carbon to the result.")
-@price_option("Price of a kWh, in any currency; adds the cost to the result.")
-@number_option(
-    "--epochs",
-    Whole(min=1),
-    help="Number of epochs, for the forecast. [default: as the program announces]",
-)
-@number_option(
-    "--baseline",
-    "baseline_s",
-    Number(min=0, max=3600, unit="s"),
-    metavar="SECONDS",
-    default=0.0,
-    show_default=False,
-    help="Measure idle power for this long before the command starts. [default: 0]",
-)
-@cpu_tdp_option
+@recording_options
 @click.option(
     "--power-limit",
     metavar="WATTS|PERCENT%",
@@ -126,13 +77,7 @@ _NOT_LINUX = (
     metavar="WATTS",
     help="Set the power limit of each CPU package for the run.",
 )
-@click.option(
-    "--gpu",
-    "gpus",
-    metavar="N,N...",
-    help="Set only the GPUs with these NVML indices. [default: those that CMD can see]",
-)
-@click.option("--force", is_flag=True, help="Set GPUs even while other users use them.")
+@gpu_options
 @click.option(
     "--json",
     "json_path",
@@ -160,29 +105,33 @@ def command(
     CMD keeps its input, output, signals and exit status. Epochs and steps of Python programs are
     marked without changing them (Keras, PyTorch, Lightning, Hugging Face).
     """
-    _check_request(command, pid, json_path)
-    check_names(given["name"], given["tags"])
-    from joulewise.session.budget import parse_budget
+    _check_command_or_pid(command, pid)
+    check_json_path(json_path, is_stdout_free=pid is not None)
+    request, budgets = make_request(given)
+    settings = Settings(
+        gpus=gpu_indices(given["gpus"]), **{name: given[name] for name in _SETTING_OPTIONS}
+    )
+    again = joulewise_command(store)
+    with closing(_apply_settings(settings)) as applied:
+        request = replace(request, settings=applied.as_json())
+        outcome = _measure(command, pid, store, request, budgets, applied=applied)
+    show_outcome(outcome, json_path, request, again)
+    return outcome.exit_status or (JoulewiseError.exit_status if applied.unrestored else 0)
+
+
+def make_request(given: Mapping[str, Any]) -> tuple[Request, list[Budget]]:
+    """The recording that ``recording_options`` describe, and its budgets."""
+    from joulewise.budget import parse_budget
     from joulewise.session.group import job_id
 
+    check_names(given["name"], given["tags"])
     request = Request(
         name=given["name"] or "",
         group=job_id(os.environ) if given["group"] is None else given["group"],
         hooks=not given["no_hooks"],
         **{name: given[name] for name in _REQUEST_OPTIONS},
     )
-    parsed_budgets = [parse_budget(text, request.gco2_per_kwh) for text in request.budgets]
-    settings = Settings(
-        gpus=gpu_indices(given["gpus"]), **{name: given[name] for name in _SETTING_OPTIONS}
-    )
-    with closing(_apply_settings(settings)) as applied:
-        request = replace(request, settings=applied.as_json())
-        outcome = _measure(command, pid, store, request, parsed_budgets, applied=applied)
-    try:
-        _show_result(outcome, json_path, request, joulewise_command(store))
-    except Exception as error:  # noqa: BLE001  # the exit status is the command's in any case
-        say(f"the result cannot be shown: {type(error).__name__}: {error}")
-    return outcome.exit_status or (JoulewiseError.exit_status if applied.unrestored else 0)
+    return request, [parse_budget(text, request.gco2_per_kwh) for text in request.budgets]
 
 
 def _measure(
@@ -190,18 +139,18 @@ def _measure(
     pid: int | None,
     store: Path,
     request: Request,
-    parsed_budgets: Sequence[Budget],
+    budgets: Sequence[Budget],
     *,
     applied: AppliedSettings,
 ) -> CommandOutcome:
     from joulewise.session.run import RunCallbacks, run
 
-    voice = RunCallbacks(_show_opening, say, applied)
+    callbacks = RunCallbacks(show_opening, say, applied)
     if pid is None:
-        return run(command, store, request, parsed_budgets, voice)
+        return run(command, store, request, budgets, callbacks)
     from joulewise.session.attached_process import attach
 
-    return attach(pid, store, request, parsed_budgets, voice)
+    return attach(pid, store, request, budgets, callbacks)
 
 
 def _apply_settings(settings: Settings) -> AppliedSettings:
@@ -213,19 +162,32 @@ def _apply_settings(settings: Settings) -> AppliedSettings:
     return applied
 
 
-def _check_request(command: tuple[str, ...], pid: int | None, json_path: str | None) -> None:
-    """Raise where the request is wrong, before anything starts."""
+def check_system(verb: str) -> None:
+    """Raise where this system lacks what measuring a command needs."""
     try:
         import fcntl  # noqa: F401  # a system that has it also has the signals and sockets we need
     except ImportError:
         raise UsageError(
-            "`run` does not work on this system", "use Linux, macOS, or WSL on Windows"
+            f"`{verb}` does not work on this system", "use Linux, macOS, or WSL on Windows"
         ) from None
-    if pid is None and not command:
+
+
+def check_command(command: tuple[str, ...]) -> None:
+    if not command:
         raise UsageError("no command to run", "write it after --, as in: -- python train.py")
-    if pid is not None and command:
+
+
+def _check_command_or_pid(command: tuple[str, ...], pid: int | None) -> None:
+    check_system("run")
+    if pid is None:
+        check_command(command)
+    elif command:
         raise UsageError("a command and --pid cannot be combined", "leave out one of them")
-    if json_path == STDOUT and pid is None:
+
+
+def check_json_path(json_path: str | None, *, is_stdout_free: bool = False) -> None:
+    """Raise where the result cannot be written there, before anything starts."""
+    if json_path == STDOUT and not is_stdout_free:
         raise UsageError("stdout belongs to the command", "give --json a file")
     if json_path and json_path != STDOUT and not _is_writable(Path(json_path)):
         raise UsageError(f"cannot write {json_path}", "give --json a file that you can write to")
@@ -236,7 +198,8 @@ def _is_writable(path: Path) -> bool:
     return not is_folder(path) and os.access(path if path_exists(path) else path.parent, os.W_OK)
 
 
-def _show_opening(ready: Ready) -> None:
+def show_opening(ready: Ready) -> None:
+    """Say what is being measured."""
     from joulewise.process import linux
     from joulewise.report.terminal.opening import opening
 
@@ -245,8 +208,29 @@ def _show_opening(ready: Ready) -> None:
     say(opening(ready))
 
 
-def _show_result(
-    outcome: CommandOutcome, json_path: str | None, request: Request, again: str
+def show_outcome(
+    outcome: CommandOutcome,
+    json_path: str | None,
+    request: Request,
+    again: str,
+    more: Callable[[], Mapping[str, Any]] = dict,
+) -> None:
+    """Print the result and write its JSON with what ``more`` returns; it never raises.
+
+    The exit status is the command's in any case.
+    """
+    try:
+        _show_outcome(outcome, json_path, request, again, more)
+    except Exception as error:  # noqa: BLE001
+        say(f"the result cannot be shown: {type(error).__name__}: {error}")
+
+
+def _show_outcome(
+    outcome: CommandOutcome,
+    json_path: str | None,
+    request: Request,
+    again: str,
+    more: Callable[[], Mapping[str, Any]],
 ) -> None:
     if outcome.result is None and outcome.run:
         say(f"{outcome.remark}; see: {again} show {outcome.run.name}")
@@ -256,7 +240,7 @@ def _show_result(
         from joulewise.cli.output import write_json
 
         try:
-            write_json(_as_json(outcome), json_path)
+            write_json({**_as_json(outcome), **_logged_json(outcome), **more()}, json_path)
         except JoulewiseError as error:
             say(f"{error.message}; {error.hint}")
     if outcome.result is None:
@@ -271,6 +255,12 @@ def _show_result(
             if sys.stderr.isatty() and outcome.result.state == "stopped":
                 sys.stderr.write("\n")  # after the ^C that the terminal shows
             draw(outcome.result, console(stderr=True), rates=rates, program=again)
+
+
+def _logged_json(outcome: CommandOutcome) -> dict[str, Any]:
+    from joulewise.store.logged_values import logged_json
+
+    return {"logged": logged_json(outcome.run) if outcome.run else []}
 
 
 def _as_json(outcome: CommandOutcome) -> dict[str, Any]:

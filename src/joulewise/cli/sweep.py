@@ -102,7 +102,8 @@ _ON_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
     "--max-slowdown",
     Number(min=1),
     metavar="F",
-    help="Skip settings that must be slower than one that took over F times the reference's time.",
+    help="Skip settings that must be slower than one that took more than F times as long as the "
+    "reference.",
 )
 @number_option(
     "--timeout",
@@ -260,7 +261,7 @@ def _show_sweep(spec: SweepSpec, sweep: Sweep, store: Path, *, is_drawn: bool) -
     from joulewise.metrics.boundary import View
     from joulewise.report.terminal.sweep import draw
     from joulewise.report.views.projection import next_commands, outlook
-    from joulewise.report.views.sweep import result_json, went
+    from joulewise.report.views.sweep import result_json, sweep_outcome
     from joulewise.report.views.sweep import search_as_json as went_json
     from joulewise.store.layout import SWEEPS
 
@@ -271,7 +272,7 @@ def _show_sweep(spec: SweepSpec, sweep: Sweep, store: Path, *, is_drawn: bool) -
         projections = outlook(sweep, result, view)
         shown = tuple(one for one in projections if spec.by or one.metric == _DEFAULT_METRIC)
         commands = next_commands(sweep, shown, joulewise_command(store))
-        draw(result, console(), how=went(sweep, folder), commands=commands)
+        draw(result, console(), how=sweep_outcome(sweep, folder), commands=commands)
     return {**result_json(result), **went_json(sweep, folder)}
 
 
@@ -287,13 +288,14 @@ def _show_plans(
     json_path: str | None,
 ) -> int:
     from joulewise.cli.output import console
-    from joulewise.report.views.sweep_plan import as_json, draw, plan_view
+    from joulewise.report.terminal.sweep import draw_plan
+    from joulewise.report.views.sweep import plan_json, plan_view
 
     views = [plan_view(each, store, price_per_kwh) for each in prepared_sweeps]
-    _write([as_json(view) for view in views], json_path)
+    _write([plan_json(view) for view in views], json_path)
     if json_path != STDOUT:
         for view in views:
-            draw(view, console())
+            draw_plan(view, console())
     return 0
 
 
@@ -351,7 +353,9 @@ def _spec_from_options(given: Mapping[str, Any]) -> SweepSpec:
             f"{name} is not a parameter of the command",
             f"instead of --set, write: {control_option(name)} {own[name]}",
         )
-    axes = {name: given[key] for name, key in CONTROL_KEYS.items() if given[key] is not None}
+    axes = {
+        name: text for name, key in CONTROL_KEYS.items() if (text := given.get(key)) is not None
+    }
     tolerance = given["tolerance"]
     return SweepSpec(
         command=given["command"],

@@ -14,6 +14,7 @@ from typing import Final
 
 from joulewise.compare.judgement import ComparedQuantity
 from joulewise.compare.quantities import EDP, ENERGY, PER_WORK, POWER, TIME, unit_of
+from joulewise.data import Kind
 from joulewise.errors import UsageError, did_you_mean
 from joulewise.metrics.result import Interval
 from joulewise.units import accepted_units, parse_amount
@@ -26,7 +27,7 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 _QUANTITIES: Final = (ENERGY, TIME, POWER, EDP, *PER_WORK)
 # The key of a device, in a group with its node before it: node7/gpu0.
-_DEVICE: Final = re.compile(r"(?:[^\s/<>=]+/)?(?:gpu|cpu|dram|node)\d+")
+_DEVICE: Final = re.compile(rf"(?:[^\s/<>=]+/)?(?:{'|'.join(kind.value for kind in Kind)})\d+")
 _FORM: Final = re.compile(
     r"\s*(?P<quantity>[^\s<>=]+)\s*(?P<operator>>=|<=|>|<)\s*"
     r"(?P<sign>[+-]?)\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[^\s\d]*)\s*"

@@ -9,7 +9,7 @@ from joulewise.compare.conditions import ConditionVerdict
 from joulewise.compare.judgement import ComparedQuantity
 from joulewise.compare.quantities import WorkCompared
 from joulewise.compare.runs import Comparison, Side
-from joulewise.compare.sweeps import ChoiceCompared, SweepsCompared
+from joulewise.compare.sweeps import ChoiceComparison, SweepComparison
 from joulewise.data import QualityWarning
 from joulewise.data.codec import encode
 from joulewise.metrics.result import Choice, SweepResult, interval_json
@@ -30,12 +30,12 @@ def runs_json(compared: Comparison) -> dict[str, Any]:
             "differences": [
                 {"what": it.what, "a": list(it.a), "b": list(it.b)} for it in compared.differences
             ],
-            "cautions": _cautions(compared.cautions),
+            "cautions": _warnings(compared.warnings),
         }
     )
 
 
-def sweeps_json(compared: SweepsCompared) -> dict[str, Any]:
+def sweeps_json(compared: SweepComparison) -> dict[str, Any]:
     """The form of a comparison of sweeps."""
     return _finite(
         {
@@ -54,7 +54,7 @@ def sweeps_json(compared: SweepsCompared) -> dict[str, Any]:
             "choices": [_choices(it) for it in compared.choices],
             "only_a": [setting.as_json() for setting in compared.only_a],
             "only_b": [setting.as_json() for setting in compared.only_b],
-            "cautions": _cautions(compared.cautions),
+            "cautions": _warnings(compared.warnings),
         }
     )
 
@@ -122,7 +122,7 @@ def _own_interval(it: ComparedQuantity, side: int) -> dict[str, Any] | None:
     return interval and {**interval, "n": it.n[side]}
 
 
-def _choices(it: ChoiceCompared) -> dict[str, Any]:
+def _choices(it: ChoiceComparison) -> dict[str, Any]:
     return {
         "metric": it.metric,
         "a": _choice(it.a),
@@ -143,8 +143,8 @@ def _choice(choice: Choice | None) -> dict[str, Any] | None:
     }
 
 
-def _cautions(cautions: Sequence[QualityWarning]) -> list[dict[str, str]]:
-    return [warning.as_summary() for warning in cautions]
+def _warnings(warnings: Sequence[QualityWarning]) -> list[dict[str, str]]:
+    return [warning.as_summary() for warning in warnings]
 
 
 def _finite(result: dict[str, Any]) -> dict[str, Any]:

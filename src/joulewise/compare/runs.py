@@ -37,7 +37,7 @@ from joulewise.store.manifest import Manifest
 from joulewise.store.runs import COMPLETE, RECORDING
 
 # The names of settings in a manifest, and facts of the host and of git with their labels.
-_KNOBS: Final = {knob.value: knob for knob in ControlKind}
+_CONTROLS: Final = {control.value: control for control in ControlKind}
 _HOST: Final = {"name": "host", "system": "system", "kernel": "kernel", "cpus": "CPUs"}
 _GIT: Final = {"commit": "git commit", "branch": "git branch", "dirty": "uncommitted changes"}
 # Variables that differ in every run and do not change what it takes.
@@ -71,8 +71,8 @@ def _facts_that_vary(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
 
 
 # Facts that change what a run does; others, such as the host, only change how.
-_WORK: Final = ("command", "epochs", "devices that count", "git commit")
-_SETTINGS: Final = tuple(knob.label for knob in ControlKind)
+_WORK: Final = ("command", "epochs", "devices counted", "git commit")
+_SETTINGS: Final = tuple(control.label for control in ControlKind)
 
 
 def _collect_facts(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]]:
@@ -93,7 +93,7 @@ def _facts(run: ComparedRun) -> Iterator[tuple[str, str]]:
         yield f"{work}s", "" if count is None else str(count)
     place = place_validations(run.result)
     yield "validations", "" if place is ValidationPlace.NONE else place.value
-    yield "devices that count", counted_words(run.counted)
+    yield "devices counted", counted_words(run.counted)
     for manifest in run.manifests:
         yield from _devices(manifest)
     for manifest in run.manifests:
@@ -119,8 +119,8 @@ def _devices(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield f"{key} board", device.info.uid
         yield f"{key} driver", device.info.driver
         for name, value in device.settings.items():
-            knob = _KNOBS.get(name)
-            label, unit = (knob.label, knob.unit) if knob else (name, "")
+            control = _CONTROLS.get(name)
+            label, unit = (control.label, control.unit) if control else (name, "")
             yield f"{key} {label}", f"{value:g} {unit}".strip()
 
 
@@ -170,7 +170,7 @@ class Comparison:
     b: Side
     quantities: tuple[ComparedQuantity, ...]
     differences: tuple[Difference, ...]
-    cautions: tuple[QualityWarning, ...]
+    warnings: tuple[QualityWarning, ...]
     work: WorkCompared = field(default_factory=WorkCompared)
 
     @property
@@ -277,8 +277,8 @@ def _warnings(
     if any(quantity.basis is VerdictBasis.MEASUREMENT for quantity in compared):
         yield QualityWarning(
             CompareWarningCode.SINGLE_RUNS,
-            "one run on each side: the verdicts rest on the measurement error alone; how much time "
-            "and energy vary from run to run is not known",
+            "there is one run on each side: the verdicts allow for the measurement error, but not "
+            "for how much time and energy vary from run to run",
             "repeat each side three times or more under one name: joulewise run --name NAME",
         )
 
@@ -383,10 +383,10 @@ def _device_warnings(a: Side, b: Side) -> Iterator[QualityWarning]:
         if source in {"modelled", "assumed"}
     }
     if unmeasured:
-        listed = " and ".join(f"{kind} {source}" for kind, source in unmeasured.items())
+        listed = " and ".join(f"{kind} is {source}" for kind, source in unmeasured.items())
         yield QualityWarning(
             CompareWarningCode.NOT_MEASURED,
-            f"{listed}: for these the ratio compares estimates of the power, not readings",
+            f"{listed}: such figures are estimates, not readings, and so is their change",
             _measured_device_hint(a, b),
         )
 

@@ -43,7 +43,7 @@ _PER_SAMPLE_POWERS = {ENERGY: 1, TIME: 1, POWER: 0, EDP: 2}
 
 
 @dataclass(frozen=True)
-class SettingCompared:
+class SettingComparison:
     """A setting that both sweeps have runs of, with every quantity compared."""
 
     setting: Setting
@@ -55,7 +55,7 @@ class SettingCompared:
 
 
 @dataclass(frozen=True)
-class ChoiceCompared:
+class ChoiceComparison:
     """The settings that a metric chooses in A and in B, and B's choice over A's."""
 
     metric: str
@@ -66,16 +66,16 @@ class ChoiceCompared:
 
 
 @dataclass(frozen=True)
-class SweepsCompared:
+class SweepComparison:
     """Two sweeps compared; ``only_a`` and ``only_b`` are settings that the other did not run."""
 
     a: SweepResult
     b: SweepResult
-    settings: tuple[SettingCompared, ...]
-    choices: tuple[ChoiceCompared, ...]
+    settings: tuple[SettingComparison, ...]
+    choices: tuple[ChoiceComparison, ...]
     only_a: tuple[Setting, ...]
     only_b: tuple[Setting, ...]
-    cautions: tuple[QualityWarning, ...]
+    warnings: tuple[QualityWarning, ...]
     work: WorkCompared = field(default_factory=WorkCompared)
 
     @property
@@ -86,7 +86,7 @@ class SweepsCompared:
 
 def compare_sweeps(
     a: Sweep, b: Sweep, metrics: Sequence[Metric] = (), view: View | None = None
-) -> SweepsCompared:
+) -> SweepComparison:
     """Compare two sweeps at one boundary; per sample or epoch where their runs differ in work."""
     work = _compare_work(a, b)
     view = view or View()
@@ -102,11 +102,11 @@ def compare_sweeps(
         if point.setting in runs_a.settings and point.setting in runs_b.settings
     ]
     metric_names = dict.fromkeys((*result_a.best, *result_b.best))
-    return SweepsCompared(
+    return SweepComparison(
         a=result_a,
         b=result_b,
         settings=tuple(
-            SettingCompared(it, tuple(_compare_settings(runs_a, it, runs_b, it, unlike)))
+            SettingComparison(it, tuple(_compare_settings(runs_a, it, runs_b, it, unlike)))
             for it in both
         ),
         choices=tuple(
@@ -115,7 +115,7 @@ def compare_sweeps(
         ),
         only_a=tuple(it for it in runs_a.settings if it not in runs_b.settings),
         only_b=tuple(it for it in runs_b.settings if it not in runs_a.settings),
-        cautions=(
+        warnings=(
             *_setting_warnings(result_a, result_b, unlike, has_common=bool(both)),
             *_sweep_warnings(a, b),
             *simulated_with_real(bool(result_a.simulated), bool(result_b.simulated)),
@@ -126,7 +126,7 @@ def compare_sweeps(
     )
 
 
-def range_of(compared: SweepsCompared, quantity: str) -> Interval | None:
+def range_of(compared: SweepComparison, quantity: str) -> Interval | None:
     """Median, least and greatest ratio of B to A over the settings that both have."""
     ratios = sorted(
         result.ratio.mean
@@ -198,13 +198,13 @@ def _compare_settings(
 
 def _compare_choices(
     metric: str, results: tuple[SweepResult, SweepResult], runs: tuple[_Runs, _Runs], unlike: str
-) -> ChoiceCompared:
+) -> ChoiceComparison:
     a, b = (result.best.get(metric) for result in results)
     if a is None or b is None:
-        return ChoiceCompared(metric, a, b, None, None)
+        return ChoiceComparison(metric, a, b, None, None)
     compared = _compare_settings(runs[0], a.setting, runs[1], b.setting, unlike)
     by_quantity = {it.quantity: it for it in compared}
-    return ChoiceCompared(metric, a, b, by_quantity[ENERGY], by_quantity[TIME])
+    return ChoiceComparison(metric, a, b, by_quantity[ENERGY], by_quantity[TIME])
 
 
 def _unlike_sources(a: _Runs, b: _Runs, boundary: str) -> str:

@@ -121,15 +121,17 @@ class Claims:
             listener.detach()
 
 
-def claim(state: Path, own: Path | None, claims: Claims, device: Device, knob: ControlKind) -> None:
+def claim(
+    state: Path, own: Path | None, claims: Claims, device: Device, control: ControlKind
+) -> None:
     """Claim a setting, or raise HeldError; ``own`` is our journal in ``state``."""
-    setting = device.info.uid, knob
+    setting = device.info.uid, control
     try:
         # Before the journals are read: from now on nobody adds this setting to them.
-        owner = claims.take(setting, _find_trusted(device, knob))
+        owner = claims.take(setting, _find_trusted(device, control))
     except OSError as error:
         raise JoulewiseError(
-            f"{setting_name(device.info.key, knob)} cannot be claimed: {error.strerror}",
+            f"{setting_name(device.info.key, control)} cannot be claimed: {error.strerror}",
             "nothing was changed; make sure that Unix sockets can be opened here",
         ) from None
     for stored in journal.read_journals(state):
@@ -137,7 +139,7 @@ def claim(state: Path, own: Path | None, claims: Claims, device: Device, knob: C
             continue
         for hold in stored.holds:
             if any(change.setting == setting for change in hold.changes):
-                raise _other_holder_error(stored, hold, device, knob)
+                raise _other_holder_error(stored, hold, device, control)
     if owner:
         pid, uid = owner
         by = (
@@ -146,45 +148,45 @@ def claim(state: Path, own: Path | None, claims: Claims, device: Device, knob: C
             else "a process that cannot be seen from here"
         )
         raise HeldError(
-            f"{setting_name(device.info.key, knob)} is held by {by}",
+            f"{setting_name(device.info.key, control)} is held by {by}",
             "it is free when that process ends; its leases are in another state folder",
         )
 
 
-def _find_trusted(device: Device, knob: ControlKind) -> Collection[int] | None:
+def _find_trusted(device: Device, control: ControlKind) -> Collection[int] | None:
     """The users who may change it: root, and the owner of its file. None: anybody may."""
-    info = device.controls.get(knob)
+    info = device.controls.get(control)
     if device.info.is_simulated or not isinstance(info, ControlInfo):
         return None
     return {0, os.geteuid(), info.owner}
 
 
-def held_error(hold: Hold, device: Device, knob: ControlKind) -> HeldError:
-    setting = device.info.uid, knob
+def held_error(hold: Hold, device: Device, control: ControlKind) -> HeldError:
+    setting = device.info.uid, control
     (value,) = (change.value for change in hold.changes if change.setting == setting)
     return HeldError(
-        f"{setting_name(device.info.key, knob)} is held at {format_value(knob, value)}"
+        f"{setting_name(device.info.key, control)} is held at {format_value(control, value)}"
         f" by {describe_holder(hold.holder)}",
         "it is free when that process ends; `joulewise doctor` shows all leases",
     )
 
 
-def not_restored_error(device: Device, knob: ControlKind) -> DeviceError:
+def not_restored_error(device: Device, control: ControlKind) -> DeviceError:
     return DeviceError(
-        f"{setting_name(device.info.key, knob)} could not be restored after its last lease",
+        f"{setting_name(device.info.key, control)} could not be restored after its last lease",
         RESTORE_HINT,
     )
 
 
 def _other_holder_error(
-    stored: journal.StoredJournal, hold: Hold, device: Device, knob: ControlKind
+    stored: journal.StoredJournal, hold: Hold, device: Device, control: ControlKind
 ) -> DeviceError:
     if not stored.is_live:
-        return not_restored_error(device, knob)
+        return not_restored_error(device, control)
     if not is_holder_gone(stored, hold.holder):
-        return held_error(hold, device, knob)
+        return held_error(hold, device, control)
     return HeldError(
-        f"{setting_name(device.info.key, knob)} is being restored"
+        f"{setting_name(device.info.key, control)} is being restored"
         f" after {describe_holder(hold.holder)}",
         "try again in a moment; `joulewise doctor` shows its state",
     )

@@ -154,7 +154,7 @@ class Client:
     def _gone_error(self) -> GuardianGoneError:
         if self.is_service:
             return GuardianGoneError(f"{_SERVICE_NAME} was killed", _RESTART)
-        return GuardianGoneError(f"{_GUARDIAN_NAME} was ended", _RESTORE_HINT)
+        return GuardianGoneError(f"{_GUARDIAN_NAME} was killed", _RESTORE_HINT)
 
     def _answer(self, deadline_s: float) -> Message:
         if not self._received:

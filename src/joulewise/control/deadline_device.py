@@ -62,17 +62,17 @@ class DeadlineDevice:
     def processes(self) -> Sequence[Process] | Unavailable:
         return self._writes.read_or_unavailable(self._device.processes)
 
-    def get(self, knob: ControlKind) -> float | Unavailable:
-        return self._writes.read_or_unavailable(lambda: self._device.get(knob))
+    def get(self, control: ControlKind) -> float | Unavailable:
+        return self._writes.read_or_unavailable(lambda: self._device.get(control))
 
-    def set(self, knob: ControlKind, value: float) -> None:
-        self._writes.call_driver(lambda: self._device.set(knob, value))
+    def set(self, control: ControlKind, value: float) -> None:
+        self._writes.call_driver(lambda: self._device.set(control, value))
 
-    def put_back(self, knob: ControlKind, value: float) -> None:
-        self._writes.call_driver(lambda: self._device.put_back(knob, value))
+    def put_back(self, control: ControlKind, value: float) -> None:
+        self._writes.call_driver(lambda: self._device.put_back(control, value))
 
-    def reset(self, knob: ControlKind) -> None:
-        self._writes.call_driver(lambda: self._device.reset(knob))
+    def reset(self, control: ControlKind) -> None:
+        self._writes.call_driver(lambda: self._device.reset(control))
 
     def close(self) -> None:
         with suppress(DriverHangsError):

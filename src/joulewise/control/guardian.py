@@ -190,8 +190,8 @@ class Guardian:
     ) -> GrantedLease:
         """Change all requested settings, or none and raise an error."""
         for request in requests:  # first: without this right, an unwritable journal is no news
-            for knob in request.settings:
-                _settable(self._device(request.device), knob)
+            for control in request.settings:
+                _settable(self._device(request.device), control)
         notes = DeviceNotes()
         self.retry()
         self._leftovers.undo(self._devices)
@@ -378,20 +378,22 @@ class Guardian:
         force: bool,
     ) -> Iterator[Change]:
         device = self._device(request.device)
-        for knob, requested in request.settings.items():
-            info = _settable(device, knob)
+        for control, requested in request.settings.items():
+            info = _settable(device, control)
             value = round_to_choice(info, requested)
             if value != requested:
                 nearest = (
-                    f"set to {format_value(knob, value)}, the nearest supported to {requested:g}"
+                    f"set to {format_value(control, value)}, the nearest supported to {requested:g}"
                 )
-                notes.add(device.info.key, knob, nearest)
+                notes.add(device.info.key, control, nearest)
             check_in_range(device.info.key, info, value)
-            self._check_free(owner, device, knob)  # first: whoever uses a device may also hold it
+            self._check_free(
+                owner, device, control
+            )  # first: whoever uses a device may also hold it
             for rule in self._rules if force else (*self._rules, *self._overridable_rules):
-                rule(holder, device, knob, value)
+                rule(holder, device, control, value)
             before = self._current_value(device, info)
-            yield Change(device.info.uid, device.info.key, knob, before, value)
+            yield Change(device.info.uid, device.info.key, control, before, value)
 
     def _device(self, name: str) -> Device:
         for find in (dict, self._find):
@@ -402,25 +404,25 @@ class Guardian:
         known = ", ".join(device.info.key for device in self._devices.values())
         raise UsageError(f"there is no device {name!r}", f"this machine has {known or 'none'}")
 
-    def _check_free(self, owner: object, device: Device, knob: ControlKind) -> None:
-        top = self._stacks.top(device.info.uid, knob)
+    def _check_free(self, owner: object, device: Device, control: ControlKind) -> None:
+        top = self._stacks.top(device.info.uid, control)
         if top and top[0].id not in self._owners:
-            raise claims.not_restored_error(device, knob)
+            raise claims.not_restored_error(device, control)
         if top and self._owners[top[0].id] is not owner:
-            raise claims.held_error(top[0], device, knob)
+            raise claims.held_error(top[0], device, control)
         own = self._journal.path if self._journal else None
-        claims.claim(self.state, own, self._claims, device, knob)
+        claims.claim(self.state, own, self._claims, device, control)
 
     def _current_value(self, device: Device, info: ControlInfo) -> float | None:
-        current = device.get(info.knob)
+        current = device.get(info.control)
         if not isinstance(current, Unavailable):
             return current
         if info.readable:
             raise DeviceError(
-                f"{setting_name(device.info.key, info.knob)} cannot be read: {current.reason}",
+                f"{setting_name(device.info.key, info.control)} cannot be read: {current.reason}",
                 current.fix or "try again later: an unknown value could not be restored",
             )
-        top = self._stacks.top(device.info.uid, info.knob)
+        top = self._stacks.top(device.info.uid, info.control)
         return top[1].value if top else None
 
     def _enforced(
@@ -449,17 +451,17 @@ def _check_no_duplicates(changes: Sequence[Change]) -> None:
         raise UsageError("a device is named twice", "name each of them once")
 
 
-def _settable(device: Device, knob: ControlKind) -> ControlInfo:
+def _settable(device: Device, control: ControlKind) -> ControlInfo:
     """The control's range; raises where it does not exist or may not be changed."""
-    info = device.controls.get(knob, Unavailable(f"{device.info.key} has none"))
+    info = device.controls.get(control, Unavailable(f"{device.info.key} has none"))
     if isinstance(info, Unavailable):
         raise NotSupportedError(
-            f"{setting_name(device.info.key, knob)} cannot be changed: {info.reason}",
+            f"{setting_name(device.info.key, control)} cannot be changed: {info.reason}",
             info.fix or "run `joulewise doctor` to see what can be changed",
         )
     if isinstance(info.writable, Unavailable):
         raise PermissionDeniedError(
-            f"{setting_name(device.info.key, knob)} cannot be changed: {info.writable.reason}",
+            f"{setting_name(device.info.key, control)} cannot be changed: {info.writable.reason}",
             permission_fix(info.writable.fix, is_simulated=device.info.is_simulated),
         )
     return info

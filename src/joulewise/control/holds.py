@@ -94,9 +94,9 @@ class HoldStack:
         """Add a hold on top; one with the same id is replaced where it is."""
         self._holds[hold.id] = hold
 
-    def top(self, device: str, knob: ControlKind) -> tuple[Hold, Change] | None:
+    def top(self, device: str, control: ControlKind) -> tuple[Hold, Change] | None:
         """The hold that changed this setting last, and its change; None where there is none."""
-        stack = self._changes_of(device, knob)
+        stack = self._changes_of(device, control)
         return stack[-1] if stack else None
 
     def without(self, gone: Hold) -> tuple[list[Change], list[Hold]]:
@@ -125,12 +125,12 @@ class HoldStack:
     def remove(self, hold: Hold) -> None:
         self._holds.pop(hold.id, None)
 
-    def _changes_of(self, device: str, knob: ControlKind) -> list[tuple[Hold, Change]]:
+    def _changes_of(self, device: str, control: ControlKind) -> list[tuple[Hold, Change]]:
         return [
             (hold, change)
             for hold in self._holds.values()
             for change in hold.changes
-            if change.setting == (device, knob)
+            if change.setting == (device, control)
         ]
 
 

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from numbers import Integral, Real
-from types import TracebackType
 from typing import Any, Final
 
 from joulewise.control.client import Client, GuardianGoneError, connect
@@ -25,7 +24,9 @@ DeviceName = Device | str | int
 def check_settings(given: Mapping[ControlKind, object]) -> dict[ControlKind, float]:
     """The settings that are given, as numbers; UsageError where there is none."""
     settings = {
-        knob: _check_number(knob, value) for knob, value in given.items() if value is not None
+        control: _check_number(control, value)
+        for control, value in given.items()
+        if value is not None
     }
     if not settings:
         raise UsageError("a lease needs a setting", "give one, such as power_limit_w=150")
@@ -41,11 +42,11 @@ def check_devices(given: DeviceName | Iterable[DeviceName]) -> list[Device | str
     return devices
 
 
-def _check_number(knob: ControlKind, value: object) -> float:
+def _check_number(control: ControlKind, value: object) -> float:
     if not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value):
         return float(value)
-    unit = "watts" if knob.unit == "W" else knob.unit
-    raise UsageError(f"{knob.value} must be a number, not {value!r}", f"give a number of {unit}")
+    unit = "watts" if control.unit == "W" else control.unit
+    raise UsageError(f"{control.value} must be a number, not {value!r}", f"give a number of {unit}")
 
 
 def _check_device(device: object) -> Device | str:
@@ -103,10 +104,10 @@ class Lease:
         self._connection = connection
         self._guardian_number = connection.guardian_number
         self._hold: str | None = answer["hold"]
-        self.before: Mapping[str, Mapping[ControlKind, float | None]] = _values_by_knob(
+        self.before: Mapping[str, Mapping[ControlKind, float | None]] = _values_by_control(
             answer["before"]
         )
-        self.enforced: Mapping[str, Mapping[ControlKind, float]] = _values_by_knob(
+        self.enforced: Mapping[str, Mapping[ControlKind, float]] = _values_by_control(
             answer["enforced"]
         )
         self.by_service = connection.is_service
@@ -137,12 +138,7 @@ class Lease:
     def __enter__(self) -> Lease:  # noqa: PYI034  # Self came with Python 3.11
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.release()
         else:  # the block's own error is raised; the guardian keeps trying by itself
@@ -241,10 +237,10 @@ class _GuardianConnection:
             self._client = None
 
 
-def _values_by_knob(told: Mapping[str, Any]) -> dict[str, dict[ControlKind, Any]]:
+def _values_by_control(payload: Mapping[str, Any]) -> dict[str, dict[ControlKind, Any]]:
     return {
-        key: {ControlKind(knob): value for knob, value in values.items()}
-        for key, values in told.items()
+        key: {ControlKind(control): value for control, value in values.items()}
+        for key, values in payload.items()
     }
 
 

@@ -33,23 +33,23 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def setting_name(key: str, knob: ControlKind) -> str:
+def setting_name(key: str, control: ControlKind) -> str:
     """As in "gpu0's power limit"."""
-    return f"{key}'s {knob.label}"
+    return f"{key}'s {control.label}"
 
 
-def format_value(knob: ControlKind, value: float) -> str:
+def format_value(control: ControlKind, value: float) -> str:
     """As in "250 W": to a milliwatt, which is as fine as drivers are."""
-    return f"{round(value, 3):.10g} {knob.unit}"
+    return f"{round(value, 3):.10g} {control.unit}"
 
 
-def describe_for_run(knob: ControlKind, before: float | None, value: float) -> str:
+def describe_for_run(control: ControlKind, before: float | None, value: float) -> str:
     """As in "power limit 300 -> 150 W"."""
     if before is None:
-        return f"{knob.label} locked at {format_value(knob, value)}"
+        return f"{control.label} locked at {format_value(control, value)}"
     if is_same(before, value):
-        return f"{knob.label} stays at {format_value(knob, value)}"
-    return f"{knob.label} {round(before, 3):.10g} -> {format_value(knob, value)}"
+        return f"{control.label} stays at {format_value(control, value)}"
+    return f"{control.label} {round(before, 3):.10g} -> {format_value(control, value)}"
 
 
 def describe(what: RestoreOutcome | Sequence[Change]) -> str:
@@ -69,8 +69,8 @@ class DeviceNotes:
     def __init__(self) -> None:
         self._keys_by_note: dict[str, list[str]] = {}
 
-    def add(self, key: str, knob: ControlKind, note: str) -> None:
-        self._keys_by_note.setdefault(f"{knob.label} {note}", []).append(key)
+    def add(self, key: str, control: ControlKind, note: str) -> None:
+        self._keys_by_note.setdefault(f"{control.label} {note}", []).append(key)
 
     def lines(self) -> tuple[str, ...]:
         return tuple(f"{listed_keys(keys)}: {note}" for note, keys in self._keys_by_note.items())

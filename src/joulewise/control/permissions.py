@@ -144,27 +144,31 @@ _CUDA: Final = "/dev/nvidia-uvm"  # open in programs that compute, not in those 
 
 
 def refuse_other_users(
-    holder: LeaseHolder, device: Device, knob: ControlKind, _value: float, proc: Path = _PROC
+    holder: LeaseHolder, device: Device, control: ControlKind, _value: float, proc: Path = _PROC
 ) -> None:
     """Raise HeldError while other users use the device; the holder's environment is trusted."""
-    _refuse_users(holder, device, knob, _read_environ(holder.pid, proc), proc)
+    _refuse_users(holder, device, control, _read_environ(holder.pid, proc), proc)
 
 
 def refuse_other_owners(
-    holder: LeaseHolder, device: Device, knob: ControlKind, _value: float, proc: Path = _PROC
+    holder: LeaseHolder, device: Device, control: ControlKind, _value: float, proc: Path = _PROC
 ) -> None:
     """The same by what the kernel and the driver report, without trusting the holder."""
-    _refuse_users(holder, device, knob, {}, proc)
+    _refuse_users(holder, device, control, {}, proc)
 
 
 def _refuse_users(
-    holder: LeaseHolder, device: Device, knob: ControlKind, environ: Mapping[str, str], proc: Path
+    holder: LeaseHolder,
+    device: Device,
+    control: ControlKind,
+    environ: Mapping[str, str],
+    proc: Path,
 ) -> None:
     ours = _own_uids(holder, environ)
     who = _describe_other_instances(device, environ) or _describe_other_users(device, ours, proc)
     if who:
         raise HeldError(
-            f"{device.info.key} {who}, whom a new {knob.label} would affect as well",
+            f"{device.info.key} {who}, whom a new {control.label} would affect as well",
             "wait until nobody else uses it, or use --force (force=True)",
         )
 

@@ -73,7 +73,10 @@ def parse(request: bytes) -> LeaseRequest | Release:
 
 def lease_line(wanted: Iterable[DeviceRequest], *, force: bool) -> bytes:
     devices = [
-        {"device": one.device, "settings": {knob.value: v for knob, v in one.settings.items()}}
+        {
+            "device": one.device,
+            "settings": {control.value: v for control, v in one.settings.items()},
+        }
         for one in wanted
     ]
     return line("lease", wanted=devices, force=force)
@@ -132,11 +135,11 @@ def _parse_device(device: Any) -> DeviceRequest:
     settings = device.get("settings") if isinstance(device, dict) else None
     if not isinstance(settings, dict) or not settings:
         raise _malformed("each device needs its settings")
-    values = {_parse_knob(name): _parse_number(value) for name, value in settings.items()}
+    values = {_parse_control(name): _parse_number(value) for name, value in settings.items()}
     return DeviceRequest(_parse_name(device.get("device")), values)
 
 
-def _parse_knob(name: str) -> ControlKind:
+def _parse_control(name: str) -> ControlKind:
     try:
         return ControlKind(name)
     except ValueError:

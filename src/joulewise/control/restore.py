@@ -159,7 +159,7 @@ class RestoredSetting:
 
     outcome: RestoreOutcome
     holder: LeaseHolder
-    turned_to: float
+    changed_to: float
     lives: bool = False
 
 

@@ -6,9 +6,10 @@
     energy.py      joules with their error and their source; what is known of a power sensor
     runs.py        a run: spans, what each device drew, warnings, the result
     sweeps.py      a sweep: settings, planned runs, trials
-    codec.py       data classes as plain JSON values, and back
-    contract.py    a run's result as JSON: ``--json`` and result.json
-    migration.py   files of older versions, in the words of this one
+    jobs.py        a recurring job: its definition, its tries, its history
+    tuning.py      the tuning of a run while it trains
+    codec.py       data classes as plain JSON values, and back; files of older versions
+    run_result_json.py  a run's result as JSON: ``--json`` and result.json
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class ControlInfo:
     beside root, may set it.
     """
 
-    knob: ControlKind
+    control: ControlKind
     minimum: float
     maximum: float
     default: float | None

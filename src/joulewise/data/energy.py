@@ -128,14 +128,16 @@ class SensorProfile:
     origin: str = "table"
 
 
-def in_words(energy: Energy | None) -> str:
+def in_words(energy: Energy | None, sources: str = "several sources") -> str:
     """An energy for people: ``774.7 J ± 1.9 %``, ``below 1.2 J`` where the error is larger.
 
-    A lower bound is ``at least 83.7 J ± 1.2 %``. A source other than measured is named.
+    A lower bound is ``at least 83.7 J ± 1.2 %``. A source other than measured is named;
+    those of a sum are ``sources``.
     """
     if energy is None:
         return "could not be read"
-    source = "" if energy.source is Source.MEASURED else f" ({energy.source.value})"
+    named = sources if energy.source is Source.MIXED else energy.source.value
+    source = "" if energy.source is Source.MEASURED else f" ({named})"
     if energy.at_least:
         return f"at least {joules(max(energy.value, 0.0))} ± {error_words(energy)}{source}"
     if energy.value < energy.error:

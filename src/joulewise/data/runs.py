@@ -276,3 +276,25 @@ class MachineResources:
     cores_allowed: float | None = None
     ram_b: int | None = None
     ram_limit_b: int | None = None
+
+
+@dataclass(frozen=True)
+class ForecastInterval:
+    """The expected value and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class RunForecast:
+    """What the whole run is expected to take, from its start to its last epoch's end.
+
+    ``energy_j`` is None where no device could be read. ``costs`` has the grams of CO2 (``gco2``)
+    and the cost (``price``), as far as they were requested.
+    """
+
+    time_s: ForecastInterval
+    energy_j: ForecastInterval | None
+    costs: Mapping[str, ForecastInterval] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -24,7 +24,7 @@ CONTROL_KEYS: Final = {
 }
 """Each control's key in a sweep file."""
 
-KNOBS: Final = tuple(CONTROL_KEYS)
+CONTROL_AXES: Final = tuple(CONTROL_KEYS)
 """The axes that set a control of a device; every other is a parameter of the command."""
 
 _CONTROL_TEXTS: Final = {
@@ -97,12 +97,12 @@ class Setting:
     @property
     def words(self) -> dict[str, str]:
         """The parameters of the command, by name."""
-        return {name: str(value) for name, value in self.values if name not in KNOBS}
+        return {name: str(value) for name, value in self.values if name not in CONTROL_AXES}
 
     @property
     def controls(self) -> dict[str, float | None]:
         """The controls of the device, by name."""
-        return {name: value for name, value in self.values if name in KNOBS}  # type: ignore[misc]
+        return {name: value for name, value in self.values if name in CONTROL_AXES}  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -256,9 +256,27 @@ class RunCounts:
         return self.whole + self.looks + self.stopped + self.failed
 
 
-def control_option(knob: str) -> str:
+def control_option(control: str) -> str:
     """The option of a control on the command line: ``--power-limit``."""
-    return f"--{CONTROL_KEYS[knob].replace('_', '-')}"
+    return f"--{CONTROL_KEYS[control].replace('_', '-')}"
+
+
+def control_options(setting: Setting, gpus: Sequence[int], *, force: bool) -> list[str]:
+    """Write the controls of a setting as options of ``joulewise run``.
+
+    Controls that the setting leaves alone (None) are left out.
+    """
+    controls = {name: value for name, value in setting.controls.items() if value is not None}
+    options = [f"{control_option(name)}={value:g}" for name, value in controls.items()]
+    if gpus and controls:
+        options.append(f"--gpu={','.join(map(str, gpus))}")
+    return [*options, *(["--force"] if force and controls else [])]
+
+
+def is_one_control(points: Sequence[Setting]) -> bool:
+    """Whether all points differ in one control only: a search then makes no probes."""
+    differing = [name for name in points[0] if len({point[name] for point in points}) > 1]
+    return len(differing) == 1 and differing[0] in CONTROL_AXES
 
 
 def _value_text(name: str, value: Value) -> str:

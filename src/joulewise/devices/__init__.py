@@ -1,7 +1,6 @@
 """The devices of this machine that draw power: their sensors and controls.
 
 - ``device``: the protocol that every device follows, and what all of them share
-- ``counter``: energy counters that wrap
 - ``nvidia/``, ``amd/``: GPUs; ``cuda_visible``: which of them a CUDA program sees
 - ``host/``: CPU packages, memory and the platform
 

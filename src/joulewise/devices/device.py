@@ -28,15 +28,20 @@ from joulewise.data import (
     SensorInfo,
     Unavailable,
 )
-from joulewise.errors import DeviceLostError, JoulewiseError, NotSupportedError, OutOfRangeError
-from joulewise.process.installation import installed_command
+from joulewise.errors import (
+    DeviceLostError,
+    JoulewiseError,
+    NotSupportedError,
+    OutOfRangeError,
+    installed_command,
+)
 
 
 @runtime_checkable
 class Device(Protocol):
     """Something that draws power.
 
-    ``sensors`` and ``knobs`` (its controls) are known when the device is opened: what it has, or
+    ``sensors`` and ``controls`` are known when the device is opened: what it has, or
     why it lacks it. With a transient fault a sensor is listed all the same, and its readings are
     ``Unavailable`` while the fault lasts. ``read``, ``samples``, ``processes`` and ``get`` never
     raise: a fault is an ``Unavailable``. ``set``, ``put_back`` and ``reset`` raise a
@@ -98,7 +103,7 @@ class PartlyOpened(Protocol):
         ...
 
     def complete(self) -> None:
-        """Find the rest: ``info``, ``sensors`` and ``knobs`` are complete afterwards."""
+        """Find the rest: ``info``, ``sensors`` and ``controls`` are complete afterwards."""
         ...
 
 
@@ -115,7 +120,7 @@ def check_in_range(device_key: str, info: ControlInfo, value: float) -> None:
     inside = info.minimum <= value <= info.maximum
     if inside and (info.choices is None or value in info.choices):
         return
-    control = info.knob
+    control = info.control
     hint = f"it takes {info.minimum:g} to {info.maximum:g} {control.unit}"
     if info.choices is not None and inside:
         below = max(choice for choice in info.choices if choice < value)

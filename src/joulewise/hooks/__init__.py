@@ -14,7 +14,9 @@ It uses the standard library only, runs on Python 3.8 and later, and imports not
     training_events.py  marks what a framework's trainer reports
     plain_loop.py       marks what passes over loaders and updates of optimisers imply
     marks.py            the writer of marks; the library uses it, too
+    figures.py          figures that a program logs, as marks
     frameworks.py       which frameworks were imported, their versions, and how long they were used
+    out_of_memory.py    notes that a lack of memory ended the program
     ranks.py            which process of a distributed job this is
     safe_calls.py       wrappers that never raise into the program
 """

@@ -31,7 +31,7 @@ def watch_trainer(module: Any) -> None:
 
 
 def _before(
-    handler: Any, event: str, arguments: Any, state: Any, control: Any, *_: Any, **__: Any
+    handler: Any, event: str, arguments: Any, state: Any, control: Any, *_: Any, **more: Any
 ) -> None:
     if event == "on_step_begin":
         trainings.begin_step(handler)
@@ -45,6 +45,8 @@ def _before(
         trainings.memory["cut"] = int(
             bool(trainings.memory.pop("resumed", 0)) or _is_cut(state, control)
         )
+    elif event == "on_log":  # an evaluation logs its metrics, too
+        trainings.log(handler, more.get("logs"))
     elif event == "on_epoch_begin":
         total = int(state.num_train_epochs)
         first = trainings.memory.pop("epoch", None)

@@ -59,14 +59,17 @@ def _epoch_begin(self: Any, epoch: int, *_: Any, **__: Any) -> None:
     trainings.begin_epoch(self, int(epoch), _whole(_parameters(self).get("epochs")))
 
 
-def _before_epoch_end(self: Any, *_: Any, **__: Any) -> None:
-    """Note whether a callback stopped the epoch before its last batch.
+def _before_epoch_end(
+    self: Any, _epoch: int, logs: dict[str, Any] | None = None, *_: Any, **__: Any
+) -> None:
+    """Mark what is logged, and note whether a callback stopped the epoch before its last batch.
 
     Before the callbacks of the end are called: one that stops the training then cuts nothing.
     """
     steps, done = _steps(_parameters(self)), trainings.memory.pop("batches", 0)
     is_stopped = bool(getattr(getattr(self, "model", None), "stop_training", False))
     trainings.memory["cut"] = int(is_stopped and steps is not None and 0 < done < steps)
+    trainings.log(self, logs)
 
 
 def _epoch_end(self: Any, *_: Any, **__: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .figures import find_lightning_figures
 from .safe_calls import wrap
 from .training_events import trainings
 
@@ -38,10 +39,12 @@ def _after(trainer: Any, hook_name: str, *_: Any, **options: Any) -> None:
             trainings.end_step(trainer)
     elif hook_name == "on_validation_end":
         trainings.end_validation()
+        trainings.log(trainer, find_lightning_figures(trainer))
     elif hook_name == "on_train_epoch_end":
         if options.get("monitoring_callbacks") is not False:  # it is called twice
             # False where max_steps or should_stop ended the epoch before its loader, or
             # limit_train_batches, did.
+            trainings.log(trainer, find_lightning_figures(trainer))
             trainings.end_epoch(trainer, cut=not getattr(trainer, "is_last_batch", True))
     elif hook_name == "on_train_end":
         trainings.end(trainer)

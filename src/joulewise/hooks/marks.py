@@ -7,13 +7,14 @@
     marks.end(token)                             # once more moves the end
     marks.end(token, cut=True)                   # it was cut off, and does not count as whole
     marks.whole("step", start_ns, end_ns, 17)    # a span that is over, in one record
+    marks.figure("val_acc", 0.61, epoch=3)       # a figure that the program logs
 
 Every call takes the time of CLOCK_MONOTONIC (``t_ns``), by default the present. None of them raises
 or prints: where marks cannot be written, the writer goes silent (``marks.silent``). ``guessed``
-marks a span that was inferred: where the program marks spans of this name itself, those count. A
-name may be any text, of which NAME_BYTES of UTF-8 are kept. There is one file for each process and
-one ``write`` for each mark. The format is described in docs/reference/marks.md, and read by
-``joulewise.store.spans``.
+marks a span that was inferred, or a figure that a hook took from its framework: where the program
+marks that name itself, its own count. A name may be any text, of which NAME_BYTES of UTF-8 are
+kept. There is one file for each process and one ``write`` for each mark. The format is described in
+docs/reference/marks.md, and read by ``joulewise.store.spans`` and ``store.logged_values``.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from collections.abc import Callable
 
 from .ranks import find_rank
 
-VERSION = 1  # of the format; counted up where an older joulewise could not read it
+# Of the format; counted up where an older joulewise could not read it. 2: figures.
+VERSION = 2
 MAGIC = 0x4A  # the letter J, the first byte of every record
-HEADER, NAME, BEGIN, END, WHOLE = 1, 2, 3, 4, 5
+HEADER, NAME, BEGIN, END, WHOLE, FIGURE = 1, 2, 3, 4, 5, 6
 RECORD_BYTES = 48
 # magic, kind, version, pid, start, wall clock, rank, world size, local rank, clock, job
 HEADER_FORM = struct.Struct("<BBHIqqiiiIQ")
@@ -39,6 +41,8 @@ HEADER_FORM = struct.Struct("<BBHIqqiiiIQ")
 NAME_FORM = struct.Struct("<BBHI40s")
 # magic, kind, flags, name, t, start, index, total, thread, token
 MARK_FORM = struct.Struct("<BBHIqqqqII")
+# magic, kind, flags, name, t, value, epoch, none, thread, 0
+FIGURE_FORM = struct.Struct("<BBHIqdqqII")
 CLOCK_MONOTONIC = 1
 GUESSED = 1
 CUT = 2
@@ -106,6 +110,38 @@ class Marks:
         guessed: bool = False,
     ) -> None:
         self._mark(WHOLE, guessed, name, end_ns, start_ns, index, total, 0)
+
+    def figure(
+        self,
+        name: str,
+        value: float,
+        epoch: int | None = None,
+        t_ns: int | None = None,
+        *,
+        guessed: bool = False,
+    ) -> None:
+        """A figure that the program logs (a loss, an accuracy); ``value`` need not be finite."""
+        now_ns = time.monotonic_ns() if t_ns is None else t_ns
+        if not self._opened:
+            self._open(now_ns)
+        if self._descriptor == SHUT:
+            return
+        try:
+            record = FIGURE_FORM.pack(
+                MAGIC,
+                FIGURE,
+                GUESSED if guessed else 0,
+                self._names.get(name) or self._new_name(name),
+                now_ns,
+                value,
+                NONE if epoch is None else epoch,
+                NONE,
+                self._thread.id,
+                0,
+            )
+        except (struct.error, TypeError, AttributeError, OverflowError):
+            return  # as of a mark
+        self._write(record)
 
     def close(self) -> None:
         """Write no more. Open spans stay open; a reader sees that they were not ended."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from .figures import select_quality, write_figures
 from .marks import Marks
 
 
@@ -96,6 +98,14 @@ class TrainingEvents:
             self.marks.whole("step", self._step_ns, time.monotonic_ns(), self.steps, total)
             self.steps += count
             self._step_ns = None
+
+    def log(self, owner: object, figures: Mapping[Any, Any] | None) -> None:
+        """Figures of the training's quality that the trainer logs.
+
+        Also of an evaluation after the training, but none of another trainer beside it.
+        """
+        if self._owner is None or self._owner is owner:
+            write_figures((self.marks,), select_quality(figures or {}), guessed=True)
 
     def _is_owner(self, owner: object) -> bool:
         return self._owner is not None and self._owner is owner

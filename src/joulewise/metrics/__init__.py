@@ -6,8 +6,7 @@
       trial_table.py   its runs as arrays: settings by blocks
       intervals.py     means and paired ratios with 95 % intervals
       winner.py        the best of many, without the winner's curse
-      parabola.py      quadratic fits against the power limit
-      power_caps.py    whether power limits had an effect
+      power_caps.py    whether power limits had an effect, and quadratic fits against the limit
       quality.py       warnings
       result.py        the result, and its JSON
     metric.py        the rules that rank (energy, time): edp, eds:2.0, cost:0.5 (needs no numpy)

@@ -266,7 +266,7 @@ class SystemBoundary:
         unknown = f"read, but not of every {view.per}" if is_read else "not read"
         gpus = f"{what} {_sources(amounts, GPU) or unknown}" if has_gpu else "no GPU in use"
         if view.overhead_w is not None:
-            rest = f"{view.overhead_w:g} W besides, as given"
+            rest = f"{view.overhead_w:g} W given for the rest of the node"
         elif amounts and all(REST in it.energy for it in amounts):
             rest = f"CPU and memory {_sources(amounts, REST)}, nothing else"
             assumed_node = any(it.energy[REST].source is Source.ASSUMED for it in amounts)
@@ -274,13 +274,13 @@ class SystemBoundary:
             rest = "nothing else"
         else:
             overhead_w, assumed_node = ASSUMED_REST_W, True
-            rest = f"{ASSUMED_REST_W:g} W besides, assumed"
+            rest = f"{ASSUMED_REST_W:g} W assumed for the rest of the node"
         pue = ASSUMED_PUE if view.pue is None else view.pue
-        how = "assumed" if view.pue is None else "as given"
+        how = "an assumed" if view.pue is None else "the given"
         sources = {
             GPU: gpus,
             NODE: f"{gpus}, {rest}",
-            WALL: f"{gpus}, {rest}, times a PUE of {pue:g}, {how}",
+            WALL: f"{gpus}, {rest}, times {how} PUE of {pue:g}",
         }
         assumed = (*[NODE] * assumed_node, *[WALL] * (assumed_node or view.pue is None))
         return cls(has_gpu, overhead_w, pue, sources, assumed, _simulated(counted), is_module)

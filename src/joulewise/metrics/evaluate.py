@@ -15,13 +15,12 @@ from typing import Final
 import numpy as np
 
 from joulewise.analyse.chunks import Bools, Ints
-from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep
+from joulewise.data.sweeps import CONTROL_AXES, POWER_LIMIT, Setting, Sweep
 from joulewise.metrics.boundary import BOUNDARIES, GPU, View
 from joulewise.metrics.intervals import Means, Ratios, means, ratios
 from joulewise.metrics.metric import Metric, default_metrics, parse
-from joulewise.metrics.parabola import fits
-from joulewise.metrics.power_caps import UnboundEvidence, binds, find_unbound_evidence
-from joulewise.metrics.quality import cautions
+from joulewise.metrics.power_caps import UnboundEvidence, binds, find_unbound_evidence, fits
+from joulewise.metrics.quality import find_warnings
 from joulewise.metrics.result import Band, Choice, Interval, PointResult, SweepResult, Verdict
 from joulewise.metrics.trial_table import TrialTable, slices, tabulate
 from joulewise.metrics.winner import Picked, pick, settled, stated
@@ -31,7 +30,7 @@ __all__ = ["View", "evaluate"]
 
 def band(settings: tuple[Setting, ...], by: Ratios, winner: int) -> Band | None:
     """The values around the winner, along the first setting that was varied, with means below 1."""
-    for axis in KNOBS:
+    for axis in CONTROL_AXES:
         for axis_slice in slices(settings, axis):
             if winner in axis_slice.rows and len(axis_slice.rows) > 1:
                 pairs = zip(axis_slice.rows, axis_slice.values, strict=True)
@@ -246,7 +245,7 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
         assumed=table.assumed,
         simulated=table.simulated,
         fits=fits(table, view.boundary),
-        cautions=tuple(cautions(sweep, table, ratios_by, choices, view)),
+        warnings=tuple(find_warnings(sweep, table, ratios_by, choices, view)),
     )
 
 

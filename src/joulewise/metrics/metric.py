@@ -86,12 +86,12 @@ def parse(text: str) -> Metric:
             return _load(others[name], argument)
     except ValueError as error:
         raise UsageError(
-            f"{text.strip()!r} is no metric: {error}", f"as in: {_examples()}"
+            f"{text.strip()!r} is not a valid metric: {error}", f"as in: {_examples()}"
         ) from None
     known = (*_PLAIN, *_WITH_NUMBER, *others)
     raise UsageError(
         f"there is no metric {text.strip()!r}",
-        f"{did_you_mean(name, known)}there are: {_examples(others)}",
+        f"{did_you_mean(name, known)}the metrics are: {_examples(others)}",
     )
 
 
@@ -102,7 +102,7 @@ def default_metrics() -> tuple[Metric, ...]:
 
 def _eds(k: float) -> Metric:
     if not k > 1:
-        raise ValueError("the accepted slowdown must be above 1")
+        raise ValueError("the number after eds: must be above 1")
 
     def rule(time_s: Array, energy_j: Array, reference: Reference) -> Array:
         energy, time = energy_j / reference.energy_j, time_s / reference.time_s

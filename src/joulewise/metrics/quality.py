@@ -25,7 +25,7 @@ _MIN_DRIFT_RUNS: Final = 4
 _MAX_NAMED: Final = 3
 
 
-def cautions(
+def find_warnings(
     sweep: Sweep,
     table: TrialTable,
     ratios_by: Mapping[str, Mapping[str, Ratios]],
@@ -37,7 +37,7 @@ def cautions(
     yield from _too_little(sweep, table, time, energy, view)
     yield from _lower_bounds(sweep, boundary)
     yield from _doubtful(sweep)
-    yield from power_caps.cautions(table, ratios_by[GPU]["energy"])
+    yield from power_caps.find_warnings(table, ratios_by[GPU]["energy"])
     yield from _contradicts_clocks(choices[boundary])
     yield from _costs_elsewhere(choices, table.sources, boundary)
     yield from _at_the_edge(sweep, table, choices[boundary])
@@ -214,7 +214,7 @@ def _below(limit_w: float, lowest_w: float | None) -> str:
         return "try lower ones, where the board allows them, or lock the SM clock: --sm-clock"
     if limit_w > lowest_w:
         return f"try lower ones: --power-limit {lowest_w:g}:{limit_w:g}:5"
-    return "the board has no lower one; a locked SM clock may go further: --sm-clock"
+    return "the board allows no lower one; a lower, locked SM clock may save more: --sm-clock"
 
 
 def _drift(table: TrialTable, time: Ratios, energy: Ratios) -> Iterator[QualityWarning]:

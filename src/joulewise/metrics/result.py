@@ -179,7 +179,7 @@ class SweepResult:
     assumed: tuple[str, ...] = ()
     simulated: tuple[str, ...] = ()
     fits: tuple[ParabolaFit, ...] = ()
-    cautions: tuple[QualityWarning, ...] = ()
+    warnings: tuple[QualityWarning, ...] = ()
 
     @property
     def best(self) -> Mapping[str, Choice]:
@@ -223,7 +223,7 @@ def as_json(result: SweepResult) -> dict[str, Any]:
             {**vars(fit), "where": fit.where.as_json(), "problem": fit.problem or None}
             for fit in result.fits
         ],
-        "cautions": [warning.as_summary() for warning in result.cautions],
+        "cautions": [warning.as_summary() for warning in result.warnings],
     }
     return {name: encode(value) for name, value in payload.items()}
 

@@ -79,11 +79,16 @@ class Child:
 
     # SIGCHLD announces its end; the witness of signals is checked this often. Chosen: well above
     # the 0.25 s for which a signal may be late; doubled, a stale one is dropped later.
-    look_s: float | None = 0.5
+    poll_s: float | None = 0.5
 
     def __init__(
-        self, command: Sequence[str], environ: Mapping[str, str], signals: Signals
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        signals: Signals,
+        streams: tuple[int, int] = (1, 2),
     ) -> None:
+        """``streams`` are the descriptors of its stdout and stderr."""
         self.signals = signals
         self.cpu_s: float | None = None
         self._is_stopped = False
@@ -99,6 +104,8 @@ class Child:
                 command,
                 env=dict(environ),
                 close_fds=False,
+                stdout=streams[0] if streams[0] != 1 else None,
+                stderr=streams[1] if streams[1] != 2 else None,
                 preexec_fn=before_exec,  # noqa: PLW1509  # there is one thread at this point
             )
         except FileNotFoundError as error:

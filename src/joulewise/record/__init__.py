@@ -11,8 +11,7 @@
     driver_samples.py   draining the samples that a driver buffers itself
     clocks.py           the driver's, the wall and the monotonic clock
     writer.py           the thread that writes streams, lines of JSON and notes
-    statistics.py       how well a stream kept its time
-    running_total.py    joules so far
+    statistics.py       how well a stream kept its time, and joules so far
     processes.py        which processes use a device, and which of them are the command's
     sensor_profiles.py  what is known of a power sensor: calibrated, or documented
     environment.py      host, machine, container, versions, git commit

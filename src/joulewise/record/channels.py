@@ -22,11 +22,16 @@ from joulewise.record.readings import (
     fast_quantities,
     slow_quantities,
 )
-from joulewise.record.running_total import RunningTotal
 from joulewise.record.sampling_loop import Channel, SamplingLoop
-from joulewise.record.schedule import NO_EDGE, Deadlines, EdgeTiming, edge_timing
+from joulewise.record.schedule import (
+    MIN_COUNTER_RATE_HZ,
+    NO_EDGE,
+    Deadlines,
+    EdgeTiming,
+    edge_timing,
+)
 from joulewise.record.sensor_profiles import sensor_profile_for
-from joulewise.record.statistics import StreamStatistics
+from joulewise.record.statistics import RunningTotal, StreamStatistics
 from joulewise.record.writer import PendingLines, RecorderNotes, Writer
 from joulewise.store.arrow_stream import Stream
 from joulewise.store.files import GrowingFile
@@ -47,10 +52,9 @@ from joulewise.units import NS_PER_S
 _MODELLED_HZ: Final = 10.0
 # Where the driver buffers power itself, the counter is read only for its total: 20 readings a
 # second of all GPUs together are within 1 % of a core (benchmarks/recorder.py), of one GPU no fewer
-# than the least and no more than the default.
+# than MIN_COUNTER_RATE_HZ and no more than the default.
 _DEFAULT_HZ: Final = 10.0
 _BESIDE_BUFFER_HZ: Final = 20.0
-MIN_COUNTER_RATE_HZ: Final = 2.5
 _REGULAR_HZ: Final = 1.0
 # A GPU that did not answer may be back at any moment, and what it draws until then is lost.
 _SILENT_HZ: Final = 1.0
@@ -97,7 +101,7 @@ class StreamLoops:
         self._notes = notes
         self._writer = writer
         self._lock = threading.Lock()
-        self.tallies: dict[str, RunningTotal] = {}
+        self.running_totals: dict[str, RunningTotal] = {}
         self._since_ns = 0
         self._users_by_key: dict[str, DeviceUsers] = {}
         self._slow_keys: set[str] = set()
@@ -137,7 +141,7 @@ class StreamLoops:
     def _reading_energy(
         self, entries: Sequence[InventoryEntry], regular_hz: float
     ) -> Iterator[SamplingLoop]:
-        measured, keeping = _measured(entries), _keeping(entries)
+        measured, buffering = _measured(entries), _with_driver_buffer(entries)
         modelled = [
             each.device
             for each in entries
@@ -145,7 +149,7 @@ class StreamLoops:
         ]
         fast = [self._fast(device, self._rate_hz) for device in measured]
         regular: list[Channel] = [
-            *(self._buffered(device) for device in keeping),
+            *(self._buffered(device) for device in buffering),
             *(self._fast(device, regular_hz) for device in modelled),
         ]
         yield self._loop("fast", fast, self._rate_hz, dither_ns=self._dither_ns(measured))
@@ -155,7 +159,7 @@ class StreamLoops:
         measured = _measured(entries)
         sampled = [
             self._sampled(device, each)
-            for device in _keeping(entries)
+            for device in _with_driver_buffer(entries)
             for each in BUFFERED_QUANTITIES
         ]
         slow = self._slow([each.device for each in entries])
@@ -178,8 +182,8 @@ class StreamLoops:
     def count_from(self, t_ns: int) -> None:
         """A command begins: count the energy so far from here."""
         self._since_ns = t_ns
-        for tally in list(self.tallies.values()):
-            tally.begin(t_ns)
+        for running_total in list(self.running_totals.values()):
+            running_total.begin(t_ns)
 
     def summary(self) -> dict[str, Any]:
         """The statistics of each stream, by its file's name without the ending."""
@@ -254,7 +258,7 @@ class StreamLoops:
 
     def _store(self, channel: _Stored, device: Device, kind: StreamKind) -> _Stored:
         if kind is StreamKind.FAST:
-            self.tallies.setdefault(device.info.key, RunningTotal(self._since_ns))
+            self.running_totals.setdefault(device.info.key, RunningTotal(self._since_ns))
         with self._lock:
             self._stored.append(channel)
             self._unopened.append((channel, device, kind))
@@ -270,7 +274,7 @@ class StreamLoops:
             )
             consumers: list[StreamStatistics | RunningTotal] = [channel.statistics]
             if kind is StreamKind.FAST:
-                consumers.append(self.tallies[device.info.key])
+                consumers.append(self.running_totals[device.info.key])
             is_urgent = kind is StreamKind.FAST and not _is_modelled(device)
             self._writer.add_stream(channel.rows, stream, *consumers, is_urgent=is_urgent)
 
@@ -341,7 +345,7 @@ def _groups(entries: Iterable[InventoryEntry]) -> list[list[InventoryEntry]]:
     return [together, *([each] for each in entries if each.is_slow)]
 
 
-def _keeping(entries: Sequence[InventoryEntry]) -> list[Device]:
+def _with_driver_buffer(entries: Sequence[InventoryEntry]) -> list[Device]:
     """The measured devices whose driver buffers samples."""
     measured = _measured(entries)
     return [each.device for each in entries if each.has_buffer and each.device in measured]

@@ -142,11 +142,11 @@ def _maximum_w(info: DeviceInfo, limit: ControlInfo | Unavailable | None) -> flo
 def with_settings(recorded: RecordedDevice, device: Device) -> RecordedDevice:
     """The record with the settings that the device shows; this calls the driver."""
     settings = dict(recorded.settings)
-    for knob, info in device.controls.items():
+    for control, info in device.controls.items():
         if isinstance(info, ControlInfo) and info.readable:
-            value = device.get(knob)
+            value = device.get(control)
             if not isinstance(value, Unavailable):
-                settings[knob.value] = value
+                settings[control.value] = value
     return replace(recorded, settings=settings)
 
 

@@ -14,14 +14,11 @@ from joulewise.data import Process, Unavailable
 from joulewise.devices.device import Device
 from joulewise.process.linux import parent_pid
 from joulewise.record.writer import PendingLines, RecorderNotes
-from joulewise.store.layout import PROCESSES
+from joulewise.store.layout import ENDED, PROCESSES, SIMULATION
 
 RUN_VARIABLE: Final = "JOULEWISE_RUN"
 # Set by `joulewise sim`: the process to which its driver attributes the load that it makes itself.
 SIMULATION_VARIABLE: Final = "JOULEWISE_SIM_PID"
-SIMULATION: Final = "the simulation itself"
-ENDED: Final = "ended"
-"""The kind of a process that used a device and has ended, from the driver's accounting."""
 
 # The kernel's number of the outermost namespace of process ids (PROC_PID_INIT_INO).
 _OUTERMOST: Final = "pid:[4026531836]"

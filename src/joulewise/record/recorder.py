@@ -29,8 +29,8 @@ from joulewise.record.inventory import (
     with_settings,
 )
 from joulewise.record.processes import CommandProcesses
-from joulewise.record.running_total import RunningTotal
 from joulewise.record.sampling_loop import LoopWatchdog
+from joulewise.record.statistics import RunningTotal
 from joulewise.record.writer import RecorderNotes, Writer
 from joulewise.store.checksums import RecordingChecksums
 from joulewise.store.files import Prefix
@@ -184,9 +184,9 @@ class Recorder:
                 self._changed = True
 
     @property
-    def tallies(self) -> Mapping[str, RunningTotal]:
+    def running_totals(self) -> Mapping[str, RunningTotal]:
         """The energy of each device so far, up to what was written last."""
-        return self._loops.tallies
+        return self._loops.running_totals
 
     def count_from(self, t_ns: int) -> None:
         """A command begins: count the energy so far from here (CLOCK_MONOTONIC)."""

@@ -16,7 +16,7 @@ from time import monotonic_ns
 from typing import Final, Protocol, runtime_checkable
 
 from joulewise.process.linux import IS_LINUX, Timer
-from joulewise.record.schedule import CoarseTicks, Deadlines, EdgeTiming, KernelTicks
+from joulewise.record.schedule import Deadlines, EdgeTiming, EventTimer, KernelTimer
 from joulewise.units import NS_PER_MS, NS_PER_S
 
 # Quick rounds after which a channel that was parted from the others joins them again (chosen).
@@ -94,7 +94,7 @@ class SamplingLoop:
         self._served = threading.Event()
         self.alarm = Timer() if IS_LINUX else None
         self._patience_ns = max(10 * NS_PER_MS, min(deadlines.period_ns // 2, 250 * NS_PER_MS))
-        self._ticks = KernelTicks() if IS_LINUX else CoarseTicks()
+        self._timer = KernelTimer() if IS_LINUX else EventTimer()
         self._lock = threading.Lock()
         self._serving: Channel | None = None
         self._since_ns = 0
@@ -136,7 +136,7 @@ class SamplingLoop:
         """The command ended at ``end_ns``: read what its sensors have still to show, and end."""
         self._end_ns = end_ns
         self._over = True
-        self._ticks.end()
+        self._timer.end()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for its end; False where it goes on, because a driver hangs."""
@@ -155,7 +155,7 @@ class SamplingLoop:
 
     def close(self) -> None:
         """Close its timers, once it is done."""
-        self._ticks.close()
+        self._timer.close()
         if self.alarm:
             self.alarm.close()
 
@@ -194,10 +194,10 @@ class SamplingLoop:
     def _run(self) -> None:
         while not (self._over or self._joined_others() or self._is_spent()):
             self._set_alarm(self.deadlines.next_ns)
-            self._ticks.wait(self._due_ns())
+            self._timer.wait(self._due_ns())
             now_ns = monotonic_ns()
             if now_ns >= self.deadlines.next_ns:
-                self._tick(*self.deadlines.reach(now_ns))
+                self._tick(*self.deadlines.take_due(now_ns))
                 self._served.set()
             elif not self._over:
                 self._serve(self.channels, None)

@@ -18,6 +18,9 @@ from joulewise.data import SensorProfile
 from joulewise.process.linux import Timer
 from joulewise.units import NS_PER_MS, NS_PER_S
 
+# A GPU's counter is read no less often than this where its driver buffers power (chosen). Doubled,
+# the counters of eight such GPUs cost twice the CPU time.
+MIN_COUNTER_RATE_HZ: Final = 2.5
 _AT_ONCE: Final = 1  # ns of the monotonic clock, long past: a timer set to it goes off at once
 _TIMER_B: Final = 8  # bytes that a timerfd gives to a reader (timerfd_create(2))
 # Share of a period between the offset of one deadline and the next (chosen): intervals differ from
@@ -37,38 +40,41 @@ class Deadlines:
     first_ns: int
     period_ns: int
     dither_ns: int = 0
-    slot: int = 0
+    index: int = 0
 
     @property
     def next_ns(self) -> int:
-        return self.due_ns(self.slot)
+        return self.due_ns(self.index)
 
     @property
     def last_ns(self) -> int:
         """The deadline before the next."""
-        return self.due_ns(self.slot - 1)
+        return self.due_ns(self.index - 1)
 
-    def due_ns(self, slot: int) -> int:
-        return self.first_ns + slot * self.period_ns + self._offset_ns(slot)
+    def due_ns(self, index: int) -> int:
+        return self.first_ns + index * self.period_ns + self._offset_ns(index)
 
-    def _offset_ns(self, slot: int) -> int:
+    def _offset_ns(self, index: int) -> int:
         if not self.dither_ns:
             return 0
         step_ns = round(_OFFSET_STEP * self.period_ns)
         steps = max(1, self.dither_ns // step_ns)
-        return min(slot % (2 * steps), -slot % (2 * steps)) * step_ns
+        return min(index % (2 * steps), -index % (2 * steps)) * step_ns
 
-    def reach(self, now_ns: int) -> tuple[int, int]:
-        """The newest deadline that has passed, and how many before it were missed."""
-        slot = max(self.slot, (now_ns - self.first_ns) // self.period_ns)
-        while slot > self.slot and self.due_ns(slot) > now_ns:
-            slot -= 1
-        missed = slot - self.slot
-        self.slot = slot + 1
-        return self.due_ns(slot), missed
+    def take_due(self, now_ns: int) -> tuple[int, int]:
+        """Return the newest deadline that has passed, and how many before it were missed.
+
+        All of them count as served.
+        """
+        index = max(self.index, (now_ns - self.first_ns) // self.period_ns)
+        while index > self.index and self.due_ns(index) > now_ns:
+            index -= 1
+        missed = index - self.index
+        self.index = index + 1
+        return self.due_ns(index), missed
 
 
-class KernelTicks:
+class KernelTimer:
     """Waits for a deadline on a timer of the kernel."""
 
     def __init__(self) -> None:
@@ -93,7 +99,7 @@ class KernelTicks:
         self._timer.close()
 
 
-class CoarseTicks:
+class EventTimer:
     """The same for systems without such timers, less exact."""
 
     def __init__(self) -> None:
@@ -110,10 +116,10 @@ class CoarseTicks:
 
 
 # Where the update period of a board is unknown: the slowest that is known (Turing, GA100).
-_UPDATE_PERIOD_S: Final = 0.100
+_ASSUMED_PERIOD_S: Final = 0.100
 # Dense readings in one update period (chosen): the time of an update is known to an eighth of it.
 # Twice as many cost twice the calls, for a tenth of a second at each edge.
-_STEPS_A_PERIOD: Final = 8
+_READINGS_PER_PERIOD: Final = 8
 # Between 200 and 50 readings a second (chosen): a driver takes 0.1 to 1 ms for each call.
 _SHORTEST_STEP_NS: Final = 5 * NS_PER_MS
 _LONGEST_STEP_NS: Final = 20 * NS_PER_MS
@@ -149,11 +155,11 @@ NO_EDGE: Final = EdgeTiming()
 def edge_timing(profile: SensorProfile) -> EdgeTiming:
     """How to read a sensor with this profile around an edge."""
     periods_s = [s for s in (profile.update_period_s, profile.counter_period_s) if s is not None]
-    period_s = max(periods_s, default=_UPDATE_PERIOD_S)
+    period_s = max(periods_s, default=_ASSUMED_PERIOD_S)
     if not period_s:
         return NO_EDGE
     period_ns = round(period_s * NS_PER_S)
-    step_ns = min(max(period_ns // _STEPS_A_PERIOD, _SHORTEST_STEP_NS), _LONGEST_STEP_NS)
+    step_ns = min(max(period_ns // _READINGS_PER_PERIOD, _SHORTEST_STEP_NS), _LONGEST_STEP_NS)
     # A reading that averages over a second shows an edge for that long, but its counter does not.
     window_ns = min(round((profile.window_s or 0.0) * NS_PER_S), period_ns)
     lag_ns = max(min(period_ns, _LONGEST_LAG_NS), round((profile.lag_s or 0.0) * NS_PER_S))

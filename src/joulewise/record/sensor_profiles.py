@@ -25,11 +25,17 @@ PROFILE_FORMAT: Final = 1
 """Version of the file; one of another version is reported as unreadable."""
 
 # Standard deviation of the gain (reading over truth) of a measured device. Twice as much doubles
-# the calibration error of every energy. GPUs: "a few percent" (arXiv:2312.02741; NVIDIA documents
-# 5 % for old boards and nothing for new ones). RAPL: a package is measured from Haswell on
-# (Hackenberg et al., IPDPSW 2015), modelled before and on AMD (Schöne et al., CLUSTER 2021); DRAM
-# has an offset that is largest when idle (Desrochers et al., MEMSYS 2016).
-_GAIN_SIGMA: Final = {Kind.GPU: 0.025, Kind.CPU: 0.05, Kind.DRAM: 0.10, Kind.NODE: 0.05}
+# the calibration error of every energy. Chosen within what is published. GPUs, 2.5 %: "a few
+# percent" (arXiv:2312.02741; NVIDIA documents 5 % for old boards and nothing for new ones). RAPL: a
+# package is measured from Haswell on (Hackenberg et al., IPDPSW 2015), modelled before and on AMD
+# (Schöne et al., CLUSTER 2021); DRAM has an offset that is largest when idle (Desrochers et al.,
+# MEMSYS 2016). A node's meter: as a package, for lack of a source.
+_GAIN_SIGMA: Final = {
+    Kind.GPU: SensorProfile().gain_sigma,
+    Kind.CPU: 0.05,
+    Kind.DRAM: 0.10,
+    Kind.NODE: 0.05,
+}
 # Of a modelled device: 85 % of the model's points are right within a factor of 2
 # (docs/explanation/cpu-and-ram.md), so that ln 2 is 1.44 standard deviations.
 _MODELLED_GAIN_SIGMA: Final = 0.48

@@ -13,8 +13,7 @@ from time import monotonic, monotonic_ns
 from typing import Final
 
 from joulewise.process.failpoints import failpoint
-from joulewise.record.running_total import RunningTotal
-from joulewise.record.statistics import StreamStatistics
+from joulewise.record.statistics import RunningTotal, StreamStatistics
 from joulewise.store.arrow_stream import ColumnBuffer, RowBuffer, Stream
 from joulewise.store.files import GrowingFile
 

@@ -2,8 +2,7 @@
 
 ::
 
-    resolve.py         a name on the command line -> runs, a group, a sweep or a table
-    inputs.py          the results that a reference stands for, loaded (without numpy)
+    resolve.py         a name on the command line -> runs, group, sweep or table; their results
     compare_sides.py   the two sides of a comparison, loaded
     views/             what to show: computed once for the terminal, the page and JSON
     terminal/          a view drawn in the terminal
@@ -13,7 +12,6 @@
     settings_text.py   words for settings, ratios and numbers of runs
     published.py       a sweep beside published figures
     export.py          readings and spans as CSV, JSON or Parquet
-    filters.py         ``ls --filter``
     rerun.py           the command line that repeats a run or a sweep
 
 Nothing is imported here: each verb loads only what it needs.

@@ -1,6 +1,6 @@
 """Loads the two sides of a comparison: runs, groups of runs, or sweeps.
 
-Apart from ``report.inputs``, since a comparison needs numpy and ``show`` must start without it.
+Apart from ``report.resolve``, since a comparison needs numpy and ``show`` must start without it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from joulewise.compare.quantities import ComparedRun
 from joulewise.compare.runs import Side
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.report.inputs import load_group
-from joulewise.report.resolve import GroupRef, Reference, RunRef, TableRef, resolve
+from joulewise.report.resolve import GroupRef, Reference, RunRef, TableRef, load_group, resolve
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import COMPLETE
 from joulewise.sweep.csv_import import read_table
-from joulewise.sweep.stored_sweeps import load
+from joulewise.sweep.stored_sweeps import load_sweep
 
 
 def load_sides(store: Path, a: str, b: str) -> tuple[Side, Side] | tuple[Sweep, Sweep]:
@@ -79,7 +78,7 @@ def _load(store: Path, name: str, ref: Reference) -> Side | Sweep:
         group = load_group(store, ref)
         run = ComparedRun.of_group(group.members, group.result, group.runs)
         return Side(name, (run,), group.left_out)
-    return load(ref.folder)
+    return load_sweep(ref.folder)
 
 
 def _load_finished(name: str, paths: Sequence[Path]) -> Side:

@@ -107,8 +107,9 @@ def published_table(rows: Sequence[Beside]) -> Table:
             }
             for it in rows
         ),
-        note="Slowdown and saving are those of the published limit against the default limit; "
-        "score above best is how much worse that limit scores in this sweep than its best one.",
+        note="Slowdown and saving are those of the published limit against the default limit: "
+        "first in this sweep, then as published. Score above best is by how much the published "
+        "limit scores worse than the best limit, both in this sweep.",
         name="published",
     )
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from joulewise.data.sweeps import CONTROL_KEYS, control_option
+from joulewise.session.request import Request
 from joulewise.store.manifest import Manifest
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
@@ -53,7 +54,8 @@ def rerun_command(manifest: Manifest) -> str:
     if "simulated" in manifest.options:  # its command is one of joulewise already
         return shlex.join(arguments)
     options = manifest.options
-    given = [*_options(options, _RUN, {}), *_settings(options.get("settings") or {})]
+    defaults = {field.name: field.default for field in fields(Request)}
+    given = [*_options(options, _RUN, defaults), *_settings(options.get("settings") or {})]
     hooks = [] if options.get("hooks", True) else ["--no-hooks"]
     return shlex.join(["joulewise", "run", *given, *hooks, "--", *arguments])
 
@@ -96,7 +98,9 @@ def _options(
     """The options, by ``names``, whose values differ from their defaults."""
     for name, option in names.items():
         value = values.get(name)
-        if not value or value == defaults.get(name):
+        # Numbers that were given are kept, zeros too; of the rest, what is empty was not.
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value == defaults.get(name) or not (value or is_number):
             continue
         if value is True:
             yield option
@@ -114,11 +118,11 @@ def _settings(settings: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     gpus = [key.removeprefix("gpu") for key in settings if key.startswith("gpu")]
     for kind, controls in kinds.items():
         boards = [values for key, values in settings.items() if key.startswith(kind)]
-        for knob in controls:
-            values = {board.get(knob) for board in boards}
+        for control in controls:
+            values = {board.get(control) for board in boards}
             if len(values) == 1 and (value := values.pop()) is not None:
                 yield from (
-                    control_option("cpu_limit_w" if kind == "cpu" else knob),
+                    control_option("cpu_limit_w" if kind == "cpu" else control),
                     _number(value),
                 )
     if gpus:

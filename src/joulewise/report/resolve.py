@@ -1,4 +1,4 @@
-"""Resolves a name on the command line to runs, a group of runs, a sweep or a table.
+"""Resolves a name on the command line to runs, a group, a sweep or a table, and loads its results.
 
 Every verb that takes a name resolves it here, so that all verbs understand the same spellings. The
 first of these that fits is taken:
@@ -10,21 +10,28 @@ first of these that fits is taken:
 5. a group (``run --group``);
 6. the id of a sweep, the beginning of one, or its name.
 
-Only names are looked up: results are loaded by ``report.inputs`` and ``report.compare_sides``, so
-that ``show`` starts without numpy.
+This module loads no numpy, so that ``show`` starts without it; what a comparison needs of the
+results is loaded by ``report.compare_sides``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
+from typing import Final
 
-from joulewise.errors import UsageError, did_you_mean
-from joulewise.store.files import is_file, is_folder
+from joulewise.analyse.group import GroupRun, sum_group
+from joulewise.analyse.stored_result import load_or_compute_result
+from joulewise.data import QualityWarning, RunResult, WarningCode
+from joulewise.data.sweeps import Sweep
+from joulewise.errors import JoulewiseError, UsageError, did_you_mean
+from joulewise.store.files import is_file, is_folder, read_regular_bytes
 from joulewise.store.index.conditions import SqlCondition, any_matches, text_begins, text_is
-from joulewise.store.index.run_entry import find_runs
-from joulewise.store.layout import MANIFEST
+from joulewise.store.index.run_entry import SWEEP_TAG, find_runs, find_unreadable_runs
+from joulewise.store.layout import MANIFEST, TRACE
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import (
     ELSEWHERE,
@@ -38,6 +45,8 @@ from joulewise.store.runs import (
     runs,
 )
 from joulewise.sweep import stored_sweeps as sweeps
+from joulewise.sweep.csv_import import read_table
+from joulewise.sweep.stored_sweeps import load_sweep
 
 _TABLE_ENDING = ".csv"
 
@@ -109,7 +118,7 @@ def resolve_runs(store: Path, name: str, program: str = "joulewise") -> RunRef |
     if name == LAST and isinstance(found, SweepRef) and next(runs(store), None):
         found = RunRef((resolve_run(store, LAST).path,), is_exact=True)
     if isinstance(found, SweepRef):
-        sweep = sweeps.load(found.folder, has_trials=False)
+        sweep = sweeps.load_sweep(found.folder, has_trials=False)
         raise UsageError(
             f"{sweep.id} is a sweep ({sweep.state}), and not a run or a group of runs",
             f"{program} choose {sweep.id}",
@@ -140,7 +149,7 @@ def resolve_sweep(store: Path, name: str, program: str = "joulewise") -> SweepRe
     if name.endswith(_TABLE_ENDING):
         return TableRef(Path(name))
     try:
-        return SweepRef(sweeps.find(store, name))
+        return SweepRef(sweeps.find_sweep(store, name))
     except UsageError:
         if name != LAST and (_at_path(name) or _runs(store, name) or _group(store, name)):
             raise UsageError(
@@ -152,16 +161,18 @@ def resolve_sweep(store: Path, name: str, program: str = "joulewise") -> SweepRe
 def sweep_of_last_run(store: Path, run: Path) -> SweepRef | None:
     """The newest sweep, if the newest run is one of its; else None."""
     tags = read_manifest(run).tags
+    if not any(tag.startswith(SWEEP_TAG) for tag in tags):
+        return None  # without asking the index, which may have to be made
     try:
-        folder = sweeps.find(store, LAST)
-        sweep_id = sweeps.load(folder, has_trials=False).id
+        folder = sweeps.find_sweep(store, LAST)
+        sweep_id = sweeps.load_sweep(folder, has_trials=False).id
     except sweeps.UnreadableSweepError as error:
-        if f"sweep:{error.sweep_id}" in tags:
+        if SWEEP_TAG + error.sweep_id in tags:
             raise
         return None
     except UsageError:
         return None
-    return SweepRef(folder) if f"sweep:{sweep_id}" in tags else None
+    return SweepRef(folder) if SWEEP_TAG + sweep_id in tags else None
 
 
 def nothing_named(store: Path, name: str) -> UsageError:
@@ -169,7 +180,7 @@ def nothing_named(store: Path, name: str) -> UsageError:
     near = did_you_mean(name, [LAST, *run_names(store), *sweeps.sweep_names(store)])
     return UsageError(
         f"{store} has no run, tag, group or sweep {name!r}",
-        f"{near}joulewise ls lists the runs, joulewise choose the sweeps; or {ELSEWHERE}",
+        f"{near}`joulewise ls` lists the runs, `joulewise choose` the sweeps; or {ELSEWHERE}",
     )
 
 
@@ -187,7 +198,7 @@ def _at_path(name: str) -> Reference | None:
     path = Path(name)
     if is_file(path / MANIFEST):
         return RunRef((path,), is_exact=True)
-    if is_file(path / sweeps.FILE):
+    if is_file(path / sweeps.SWEEP_FILE):
         return SweepRef(path)
     if name.endswith(_TABLE_ENDING) and is_file(path):
         return TableRef(path)
@@ -222,6 +233,120 @@ def _is_in(group: str) -> SqlCondition:
 
 def _sweep(store: Path, name: str) -> SweepRef | None:
     try:
-        return SweepRef(sweeps.find(store, name))
+        return SweepRef(sweeps.find_sweep(store, name))
     except UsageError:
         return None
+
+
+# A warning names so many unreadable runs (chosen: they fit on a line); the others are "…".
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True)
+class LoadedRuns:
+    """A run, or the runs of a group and their sum.
+
+    ``left_out`` are the runs that cannot be read, each with the reason. ``alike`` is how many runs
+    have the name or the tag by which this run, the newest, was found.
+    """
+
+    result: RunResult
+    runs: tuple[Path, ...]
+    members: tuple[GroupRun, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+    alike: int = 1
+
+
+@dataclass(frozen=True)
+class LoadedSweep:
+    """A sweep, and its folder in the store; None where it was read from a table."""
+
+    sweep: Sweep
+    folder: Path | None
+
+
+def load_inputs(
+    store: Path, ref: Reference, table_reference: Mapping[str, str]
+) -> LoadedRuns | LoadedSweep:
+    """Load the results; ``table_reference`` is the setting that a table is compared with.
+
+    Raises a UsageError where a reference is given and ``ref`` is no table.
+    """
+    if isinstance(ref, TableRef):
+        return LoadedSweep(read_table(ref.path, table_reference), None)
+    if table_reference:
+        raise UsageError(
+            "--reference is for a table; a sweep has its own", "sweep again with --reference"
+        )
+    if isinstance(ref, RunRef):
+        run = ref.newest
+        result = load_or_compute_result(run)
+        member = GroupRun(read_manifest(run), result)
+        return LoadedRuns(result, (run,), (member,), alike=len(ref.paths))
+    if isinstance(ref, GroupRef):
+        return load_group(store, ref)
+    return LoadedSweep(load_sweep(ref.folder), ref.folder)
+
+
+def load_group(store: Path, ref: GroupRef) -> LoadedRuns:
+    """The runs of a group and their sum, a lower bound where one of them cannot be read."""
+    members: dict[Path, GroupRun] = {}
+    left_out = []
+    for run in ref.paths:
+        try:
+            members[run] = GroupRun(read_manifest(run), load_or_compute_result(run))
+        except JoulewiseError as error:  # noqa: PERF203  # the others can still be read
+            left_out.append((run.name, error.message))
+    if not members:
+        raise UsageError(
+            f"no run of the group {ref.name} can be read; {left_out[0][0]}: {left_out[0][1]}",
+            f"`joulewise ls` lists those that can; or {ELSEWHERE}",
+        )
+    unreadable = [
+        entry.path.name
+        for entry in find_unreadable_runs(store)
+        if _may_be_in_group(entry.path, ref.name)
+    ]
+    result = sum_group(ref.name, list(members.values()))
+    result = _as_lower_bound(result, [run for run, _ in left_out], unreadable)
+    return LoadedRuns(result, tuple(members), tuple(members.values()), tuple(left_out))
+
+
+def _as_lower_bound(
+    result: RunResult, left_out: Sequence[str], unreadable: Sequence[str]
+) -> RunResult:
+    """The sum of a group as a lower bound, where runs of it cannot be read, or may not.
+
+    ``unreadable`` are damaged runs of the store that may belong to any group.
+    """
+    if not left_out and not unreadable:
+        return result
+    if left_out:
+        message = f"{', '.join(left_out)} of the group cannot be read: the sum is a lower bound"
+    else:
+        names = ", ".join(unreadable[:_NAMED]) + (", …" if len(unreadable) > _NAMED else "")
+        message = (
+            f"{names} cannot be read and may belong to the group: the sum is taken as a lower bound"
+        )
+    hint = "joulewise ls tells why; restore it from a copy, or delete it with joulewise rm"
+    total = result.run.total and replace(result.run.total, at_least=True)
+    return replace(
+        result,
+        run=replace(result.run, total=total),
+        warnings=(QualityWarning(WarningCode.DAMAGED, message, hint), *result.warnings),
+    )
+
+
+def _may_be_in_group(run: Path, group: str) -> bool:
+    """Whether a damaged run may belong to a group, as far as the text of its manifest tells.
+
+    The name of a job stands for all its steps, whose groups are named ``JOB.STEP``.
+    """
+    try:
+        text = read_regular_bytes(run / MANIFEST).decode("utf-8", "replace")
+    except OSError:
+        text = ""
+    if '"group": "' in text:
+        start = f'"group": {json.dumps(group)[:-1]}'  # escaped as run.json has it
+        return f'{start}"' in text or f"{start}." in text
+    return is_folder(run / TRACE)

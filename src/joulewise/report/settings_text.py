@@ -14,10 +14,10 @@ from joulewise.data.sweeps import (
     RunCounts,
     Setting,
     Value,
+    is_one_control,
 )
 from joulewise.formatting import one_line, within
 from joulewise.metrics.result import Interval, ParabolaFit
-from joulewise.sweep.space import is_one_control
 
 AXES: Final = {
     POWER_LIMIT: ("limit", "W"),

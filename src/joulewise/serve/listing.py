@@ -15,8 +15,7 @@ from urllib.parse import urlencode
 from joulewise.data.run_result_json import decode_energy
 from joulewise.errors import UsageError
 from joulewise.formatting import figures, one_line, seconds
-from joulewise.report.filters import parse_filter
-from joulewise.report.views.listings import label
+from joulewise.report.views.listings import label, parse_filter
 from joulewise.report.views.run import ending, total_source
 from joulewise.serve.lookup import LINK, link_problem
 from joulewise.store.index.conditions import ALWAYS, SqlCondition, text_is
@@ -24,7 +23,7 @@ from joulewise.store.index.folder_index import FolderIndex, ListPage, query_inde
 from joulewise.store.index.run_entry import NEWEST_FIRST, OLDEST_FIRST, RUNS, RunEntry, select_runs
 from joulewise.store.runs import RECORDING, unlistable_store_error
 from joulewise.sweep.entry import SweepEntry, list_sweeps
-from joulewise.sweep.stored_sweeps import FILE
+from joulewise.sweep.stored_sweeps import SWEEP_FILE
 from joulewise.units import NS_PER_S
 
 COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
@@ -269,7 +268,7 @@ def _run_row(run: RunEntry) -> RunRow:
 
 def _sweep_row(sweep: SweepEntry) -> SweepRow:
     folder = sweep.path
-    if problem := sweep.problem or link_problem(folder, FILE):
+    if problem := sweep.problem or link_problem(folder, SWEEP_FILE):
         return SweepRow(folder.name, problem=problem)
     return SweepRow(
         folder=folder.name,

@@ -154,7 +154,7 @@ class Reports:
         from joulewise.analyse.group import GroupRun
         from joulewise.analyse.stored_result import load_or_compute_result
         from joulewise.report.html.pages import run_page
-        from joulewise.report.inputs import LoadedRuns
+        from joulewise.report.resolve import LoadedRuns
 
         result = load_or_compute_result(folder)
         resolved = LoadedRuns(result, (folder,), (GroupRun(read_manifest(folder), result),))
@@ -165,7 +165,7 @@ class Reports:
         from joulewise.metrics.evaluate import evaluate
         from joulewise.metrics.metric import parse
         from joulewise.report.html.pages import sweep_page
-        from joulewise.report.inputs import LoadedSweep
+        from joulewise.report.resolve import LoadedSweep
         from joulewise.report.views.projection import next_commands, outlook
 
         sweep = self._sweep(folder)
@@ -212,9 +212,9 @@ class Reports:
 
     def _sweep(self, folder: Path) -> Sweep:
         """A sweep whose runs are all in this store: its file could name any path."""
-        from joulewise.sweep.stored_sweeps import load
+        from joulewise.sweep.stored_sweeps import load_sweep
 
-        sweep = load(folder)
+        sweep = load_sweep(folder)
         for name in {trial.run for trial in sweep.trials if trial.run}:
             run = self._store / name
             if run.name != name or run.is_symlink():

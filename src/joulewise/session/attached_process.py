@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from joulewise.budget import Budget
 from joulewise.errors import UsageError
 from joulewise.process import linux
 from joulewise.process.linux import is_alive, started_ticks, stat_fields
 from joulewise.process.signals import Signals, take_signals
-from joulewise.session.budget import Budget
 from joulewise.session.recorder_client import RecorderProcess
 from joulewise.session.request import Request
 from joulewise.session.run import (
@@ -56,7 +56,7 @@ def attach(
         started = CommandRecord(pid, tuple(attached.arguments), time.monotonic_ns())
         recorder.command_started(pid, started.arguments, started.start_ns)
         enforcer = BudgetEnforcer(budgets, attached, started.start_ns, recorder, callbacks.say)
-        return await_result(attached, started, recorder, enforcer, callbacks.settings)
+        return await_result(attached, started, recorder, enforcer, callbacks)
 
 
 class AttachedProcess:
@@ -66,7 +66,7 @@ class AttachedProcess:
     """
 
     # Its CPU time can be read only while it runs. Chosen: doubled, up to 1 s of it may be missed.
-    look_s: float | None = 0.5
+    poll_s: float | None = 0.5
     exit_status = None
 
     def __init__(self, pid: int, signals: Signals, on_detach: Callable[[], None]) -> None:

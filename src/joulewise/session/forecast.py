@@ -19,12 +19,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Final
 
 from joulewise.data import Span, Unavailable
+from joulewise.data.runs import ForecastInterval, RunForecast
 from joulewise.units import J_PER_KWH, NS_PER_S
 
 # The prior: relative standard deviation of epochs, and how many degrees of freedom it is worth.
@@ -39,28 +39,6 @@ _MIN_DRIFT_EPOCHS: Final = 4
 # unless epochs drift.
 _MAX_POINTS: Final = 512
 _MAX_EPOCHS: Final = 256
-
-
-@dataclass(frozen=True)
-class ForecastInterval:
-    """The expected value and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class RunForecast:
-    """What the whole run is expected to take, from its start to its last epoch's end.
-
-    ``energy_j`` is None where no device could be read. ``costs`` has the grams of CO2 (``gco2``)
-    and the cost (``price``), as far as they were requested.
-    """
-
-    time_s: ForecastInterval
-    energy_j: ForecastInterval | None
-    costs: Mapping[str, ForecastInterval] = field(default_factory=dict)
 
 
 class Forecaster:
@@ -285,10 +263,10 @@ def _differences(values: Sequence[float]) -> list[float]:
     return [b - a for a, b in pairwise(values)]
 
 
-def _pooled_spread(values: Sequence[float], parameters: int = 1) -> tuple[float, int]:
+def _pooled_spread(values: Sequence[float]) -> tuple[float, int]:
     """Standard deviation and its degrees of freedom, pooled with the prior."""
     mean = math.fsum(values) / len(values)
-    return _with_prior(mean, math.fsum((x - mean) ** 2 for x in values), len(values) - parameters)
+    return _with_prior(mean, math.fsum((x - mean) ** 2 for x in values), len(values) - 1)
 
 
 def _with_prior(mean: float, squares: float, degrees: int) -> tuple[float, int]:

@@ -28,7 +28,8 @@ _DISCOVERY_S: Final = 5.0
 class DiscoveredGpu:
     """A GPU and the range of its settings; ``default_w`` is None where it has no power limit.
 
-    The clocks are those at which it can be locked, ascending.
+    ``now_w`` is its power limit now, None where it cannot be read. The clocks are those at which it
+    can be locked, ascending. ``is_partitioned``: others may use slices of it (MIG).
     """
 
     key: str
@@ -40,6 +41,9 @@ class DiscoveredGpu:
     name: str = ""
     sm_clocks_mhz: tuple[float, ...] = ()
     mem_clocks_mhz: tuple[float, ...] = ()
+    now_w: float | None = None
+    is_partitioned: bool = False
+    is_simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,10 @@ def select_gpus(found: Sequence[DiscoveredGpu], named: Sequence[int]) -> list[Di
     if not named:
         visible_gpus = [gpu for gpu in found if gpu.visible]
         if not visible_gpus:
-            raise UsageError("there is no GPU to set", "run `joulewise doctor` to see why")
+            raise UsageError(
+                "there is no GPU whose settings could be changed",
+                "run `joulewise doctor` to see why",
+            )
         return visible_gpus
     by_key = {gpu.key: gpu for gpu in found}
     for number in named:
@@ -132,18 +139,27 @@ def _describe_gpu(device: Device, visible: Collection[str]) -> DiscoveredGpu:
     from joulewise.data import ControlInfo, ControlKind
 
     info = device.info
-    gpu = DiscoveredGpu(info.key, info.uid, info.uid in visible, name=info.name)
+    gpu = DiscoveredGpu(
+        info.key,
+        info.uid,
+        info.uid in visible,
+        name=info.name,
+        is_simulated=info.is_simulated,
+    )
     limit = device.controls.get(ControlKind.POWER_LIMIT)
     if isinstance(limit, ControlInfo):
         low, high = limit.minimum, limit.maximum
         gpu = replace(gpu, default_w=limit.default, lowest_w=low, highest_w=high)
+        now = device.get(ControlKind.POWER_LIMIT)
+        gpu = replace(gpu, now_w=now if isinstance(now, int | float) else None)
     sm, memory = (
-        device.controls.get(knob) for knob in (ControlKind.SM_CLOCK, ControlKind.MEMORY_CLOCK)
+        device.controls.get(control) for control in (ControlKind.SM_CLOCK, ControlKind.MEMORY_CLOCK)
     )
     return replace(
         gpu,
         sm_clocks_mhz=(isinstance(sm, ControlInfo) and sm.choices) or (),
         mem_clocks_mhz=(isinstance(memory, ControlInfo) and memory.choices) or (),
+        is_partitioned=bool(info.slices),
     )
 
 

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from joulewise.data import Energy, RunResult, SpanResult
 from joulewise.data.energy import error_words, in_words, joules
@@ -32,6 +32,7 @@ from joulewise.session.spans import (
     add_measurement,
     decorate,
     remove_measurement,
+    write_log,
 )
 from joulewise.units import NS_PER_S
 
@@ -64,6 +65,19 @@ def measure(
             number, but at least 2.5 Hz.
         store: the folder of the runs; None is ``$JOULEWISE_STORE`` or ``./joulewise-runs``.
     """
+    return Measurement(*check_options(name, tags, rate_hz, store))
+
+
+_Options = tuple[str, tuple[str, ...], float | None, Path | None]
+
+
+def check_options(
+    name: str | None,
+    tags: Sequence[str],
+    rate_hz: float | None,
+    store: str | os.PathLike[str] | None,
+) -> _Options:
+    """The arguments of a :class:`Measurement`; raises UsageError where one cannot be."""
     if name is not None and not isinstance(name, str):
         raise UsageError(
             f"the name of a run must be a str, not {name!r}", "to decorate, write @measure()"
@@ -75,10 +89,9 @@ def measure(
 
     check_names(name or None, words)
     check_rate(rate_hz)
-    return Measurement(name or "", words, rate_hz, None if store is None else Path(store))
+    return name or "", words, rate_hz, None if store is None else Path(store)
 
 
-@final
 class Measurement:
     """One block of a program, from ``start()`` to ``stop()``, and what it took.
 
@@ -90,7 +103,7 @@ class Measurement:
     def __init__(
         self, name: str, tags: tuple[str, ...], rate_hz: float | None, store: Path | None
     ) -> None:
-        self._options = (name, tags, rate_hz, store)
+        self._options: _Options = (name, tags, rate_hz, store)
         self._start_ns = 0
         self._end_ns = 0
         self._result: RunResult | None = None
@@ -107,6 +120,12 @@ class Measurement:
     ) -> OpenSpan:
         """A named stretch of this measurement alone (see :func:`joulewise.span`)."""
         return OpenSpan(name, index, total, sync, self._own_marks)
+
+    def log(
+        self, figures: Mapping[str, Any] | None = None, /, *, epoch: int | None = None, **named: Any
+    ) -> None:
+        """Figures of the training, in this measurement alone (see :func:`joulewise.log`)."""
+        write_log(self._own_marks, figures, epoch, named)
 
     def start(self) -> Measurement:
         with self._lock:
@@ -130,7 +149,7 @@ class Measurement:
         self._stop(0)
         return self
 
-    def __enter__(self) -> Measurement:
+    def __enter__(self) -> Measurement:  # noqa: PYI034  # typing has Self since 3.11
         return self.start()
 
     def __exit__(
@@ -147,11 +166,18 @@ class Measurement:
         Recursive calls are part of the outermost one.
         """
         is_active: ContextVar[bool] = ContextVar("joulewise_inside", default=False)
-        decorated = decorate(
-            function, lambda: _call(decorated, self._options, is_active), "measure"
-        )
+        decorated = decorate(function, lambda: _call(decorated, self.renewed, is_active), "measure")
         decorated.measured = None  # type: ignore[attr-defined]
         return decorated
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return bool(self._start_ns) and not self._end_ns
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._end_ns)
 
     @property
     def id(self) -> str | None:
@@ -221,6 +247,10 @@ class Measurement:
         if self.path and not self._end_ns:
             self._marks = _open_marks(self.path)
 
+    def renewed(self) -> Measurement:
+        """Another measurement with the same options, not started."""
+        return Measurement(*self._options)
+
     def _begin(self) -> None:
         from joulewise.session.recorder_client import RecorderProcess
         from joulewise.session.request import Request
@@ -271,8 +301,11 @@ class Measurement:
         self._recorder = None
         try:
             _write_framework_versions(self.path)
-            recorder.command_ended(self._pid, self._end_ns, exit_code, _cpu_s() - self._cpu_s)
+            cpu_s = _cpu_s() - self._cpu_s
+            recorder.command_ended(self._pid, self._end_ns, exit_code, cpu_s)
             self._result = recorder.finish()
+            if recorder.lost:
+                self._write_end(exit_code, cpu_s, recorder.remark)
         except Exception as error:  # noqa: BLE001
             self._give_up("the result could not be fetched", error)
         except BaseException:  # Ctrl-C while the result is awaited: the recorder ends alone
@@ -280,6 +313,27 @@ class Measurement:
             raise
         if self._result is None and self._trouble is None:
             self._give_up(recorder.remark or "the recorder ended before the measurement did", None)
+
+    def _write_end(self, exit_code: int, cpu_s: float, failure: str) -> None:
+        """In place of a recorder that is gone, write how the block ended.
+
+        Only that: the energies of what was recorded are computed by ``joulewise show``. To compute
+        them here would load numpy and pyarrow into a program that the kernel may be about to kill
+        for its memory, as it may have killed the recorder.
+        """
+        if self.path is None:
+            return
+        from joulewise.session.run import write_end
+        from joulewise.store.layout import LIVE
+        from joulewise.store.manifest import CommandRecord
+
+        with suppress(OSError, JoulewiseError):  # a full disk: the run stays as it is
+            arguments = tuple(sys.orig_argv)
+            block = CommandRecord(
+                self._pid, arguments, self._start_ns, self._end_ns, exit_code, cpu_s
+            )
+            write_end(self.path, block, failure)
+            (self.path / LIVE).unlink(missing_ok=True)
 
     def _give_up(self, what: str, error: Exception | None) -> None:
         from joulewise.data import QualityWarning, WarningCode
@@ -293,7 +347,7 @@ class Measurement:
         warnings.warn(
             f"joulewise: {message}; energies are not known" + (f" ({hint})" if hint else ""),
             RuntimeWarning,
-            stacklevel=_user_stack_level(),
+            stacklevel=user_stack_level(),
         )
 
     def _own_marks(self) -> tuple[Marks, ...]:
@@ -308,11 +362,13 @@ class Measurement:
 
 
 @contextmanager
-def _call(function: Any, options: tuple[Any, ...], is_active: ContextVar[bool]) -> Iterator[None]:
+def _call(
+    function: Any, renewed: Callable[[], Measurement], is_active: ContextVar[bool]
+) -> Iterator[None]:
     if is_active.get():
         yield
         return
-    function.measured = measurement = Measurement(*options)
+    function.measured = measurement = renewed()
     token = is_active.set(True)
     try:
         with measurement:
@@ -368,7 +424,7 @@ def _exit_code(error: BaseException | None) -> int:
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
-def _user_stack_level() -> int:
+def user_stack_level() -> int:
     """How many frames up the user's code is."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001  # warnings has this only since 3.12
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("joulewise."):
@@ -415,10 +471,17 @@ class Energies(Mapping[str, "Energy | None"]):
 
     def __str__(self) -> str:
         parts = [f"{key} {in_words(self.get(key))}" for key in self.counted]
-        return f"total {in_words(self.total)}" + (f": {', '.join(parts)}" if parts else "")
+        total = in_words(self.total, self.sources)
+        return f"total {total}" + (f": {', '.join(parts)}" if parts else "")
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+    @property
+    def sources(self) -> str:
+        """Where the total comes from: the sources of the counted devices, each once."""
+        parts = [self._devices.get(key) for key in self.counted]
+        return ", ".join(dict.fromkeys(part.source.value for part in parts if part))
 
 
 @dataclass(frozen=True)
@@ -467,7 +530,8 @@ def render_html(head: str, energies: Energies, warning_texts: Sequence[str]) -> 
     """A small HTML table for a notebook."""
     rows = [*((key, energies.get(key)) for key in energies.counted), ("total", energies.total)]
     cells = "".join(
-        f"<tr><td>{escape(key)}</td>{_energy_cells(energy)}<td>{energy.source.value}</td></tr>"
+        f"<tr><td>{escape(key)}</td>{_energy_cells(energy)}<td>"
+        f"{energies.sources if key == 'total' else energy.source.value}</td></tr>"
         if energy
         else f"<tr><td>{escape(key)}</td><td colspan=3>could not be read</td></tr>"
         for key, energy in rows

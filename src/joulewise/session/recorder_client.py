@@ -2,7 +2,8 @@
 
 The messages, each a JSON line:
 
-- to the recorder: ``start`` with a :class:`Request`; ``command_started``, ``command_ended``;
+- to the recorder: ``start`` with a :class:`Request`; ``command_starting``, ``command_started``,
+  ``command_ended``;
   ``budget`` for a time budget that is used up; ``stopped``, ``unguarded`` for the notes;
   ``goodbye`` (the result is awaited) or ``cancel`` (nothing was measured, no run shall be left);
 - from the recorder: ``ready`` with a :class:`Ready`, or ``error`` (the user's to correct), or the
@@ -31,8 +32,7 @@ from joulewise.process import linux
 from joulewise.process.child import start_process as start_apart
 from joulewise.process.json_lines import JsonSocket, Message
 from joulewise.session import group
-from joulewise.session.gpu_visibility import GpuVisibility
-from joulewise.session.group import TakenError
+from joulewise.session.group import GpuVisibility, TakenError
 from joulewise.session.request import Ready, Request
 from joulewise.store.runs import creation_error
 
@@ -110,8 +110,8 @@ def _request_start(
             where = os.path.abspath(store)  # noqa: PTH100  # pathlib's would follow links
         except OSError as error:  # the working folder was deleted
             raise creation_error("run", store, error) from None
-        sight = {"sight": asdict(visibility)} if visibility else {}
-        connection.send("start", store=where, shared=shared, request=asdict(request), **sight)
+        optional = {"sight": asdict(visibility)} if visibility else {}
+        connection.send("start", store=where, shared=shared, request=asdict(request), **optional)
         ready = _await_ready(connection)
     finally:
         if ready is None:
@@ -232,13 +232,18 @@ class RecorderProcess:
         """Whether the recorder ended before it was told to."""
         return self._connection.closed and not self._is_over
 
+    def command_starting(self, arguments: Sequence[str], t_ns: int, token: str) -> None:
+        """Report that the command is about to start.
+
+        ``token`` is in the environment of all its processes. If this process is killed, even
+        before ``command_started``, the recorder ends the processes that have the token.
+        """
+        self._connection.send("command_starting", arguments=list(arguments), t_ns=t_ns, token=token)
+
     def command_started(
         self, pid: int, arguments: Sequence[str], t_ns: int, token: str = ""
     ) -> None:
-        """Report the command's start; ``token`` is in the environment of all its processes.
-
-        If this process is killed, the recorder ends the processes that have the token.
-        """
+        """Report the command's start, with its process id."""
         self._connection.send(
             "command_started", pid=pid, arguments=list(arguments), t_ns=t_ns, token=token
         )

@@ -30,6 +30,7 @@ from time import monotonic_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from joulewise.budget import Budget, BudgetEvent, BudgetWatch, as_note, parse_budget
 from joulewise.data import (
     Energy,
     Kind,
@@ -43,15 +44,15 @@ from joulewise.data import (
 from joulewise.data.codec import encode
 from joulewise.data.energy import factors_of_estimates, scale
 from joulewise.data.run_result_json import TOTAL, encode_energy
+from joulewise.data.runs import RunForecast
 from joulewise.devices import Options, discover, visible_gpus
 from joulewise.errors import JoulewiseError
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.record.running_total import RunningTotal
-from joulewise.session.budget import Budget, BudgetEvent, BudgetWatch, as_note, parse_budget
-from joulewise.session.forecast import Forecaster, RunForecast, as_json
-from joulewise.session.gpu_visibility import GpuVisibility
+from joulewise.record.statistics import RunningTotal
+from joulewise.session.forecast import Forecaster, as_json
+from joulewise.session.group import GpuVisibility
 from joulewise.session.request import Ready, Request
-from joulewise.session.termination import list_names
+from joulewise.session.termination import describe_left
 from joulewise.store.files import open_regular, replace_file
 from joulewise.store.layout import LIVE, MANIFEST, MARKS, PROCESSES
 from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, with_command
@@ -77,7 +78,7 @@ class PowerDraw:
 
 
 def estimate_draw(
-    tallies: Mapping[str, RunningTotal],
+    running_totals: Mapping[str, RunningTotal],
     devices: Collection[RecordedDevice],
     counted: Collection[str],
     now_ns: int,
@@ -89,7 +90,7 @@ def estimate_draw(
     may be at any moment, so ``most_w`` is that of all devices, except those that never answered and
     whose maximum is unknown.
     """
-    read = {d.info.key: tallies[d.info.key] for d in devices if d.info.key in tallies}
+    read = {d.info.key: running_totals[d.info.key] for d in devices if d.info.key in running_totals}
     known_j = [
         energy_j * factors.get(key, (1.0, 1.0))[0]
         for key in counted
@@ -99,19 +100,19 @@ def estimate_draw(
     return PowerDraw(sum(known_j), most_w) if known_j else None
 
 
-def _most_w(tally: RunningTotal, device: RecordedDevice, now_ns: int) -> float:
-    power_w = tally.power_w
+def _most_w(running_total: RunningTotal, device: RecordedDevice, now_ns: int) -> float:
+    power_w = running_total.power_w
     if power_w is None and device.maximum_w is not None:
         return device.maximum_w
     if power_w is None:  # its first reading, if one ever comes, may be anything
-        is_new = now_ns - tally.since_ns < _FIRST_READING_S * NS_PER_S
+        is_new = now_ns - running_total.since_ns < _FIRST_READING_S * NS_PER_S
         return math.inf if is_new else 0.0
     return max(power_w, _RISE_FACTOR * power_w if device.maximum_w is None else device.maximum_w)
 
 
-def energy_so_far(tally: RunningTotal | None, device: RecordedDevice) -> Energy | None:
+def energy_so_far(running_total: RunningTotal | None, device: RecordedDevice) -> Energy | None:
     """Energy that a device has used so far, with its error; None where it could not be read."""
-    drawn = tally.sum if tally else None
+    drawn = running_total.sum if running_total else None
     if drawn is None:
         return None
     # The readings at both ends may be off by as much as the time between two.
@@ -355,9 +356,9 @@ class Recording:
         now_ns = max(ends_ns) if ended and ends_ns else monotonic_ns()
         try:
             if ended or self.check_after_s < _BUDGET_CHECK_S:
-                self._recorder.write()  # tallies cover what is written, once a second
-            manifest, tallies = self._recorder.manifest, self._recorder.tallies
-            events = self._tracker.check(tallies, manifest, now_ns, ended=ended)
+                self._recorder.write()  # totals cover what is written, once a second
+            manifest, running_totals = self._recorder.manifest, self._recorder.running_totals
+            events = self._tracker.check(running_totals, manifest, now_ns, ended=ended)
             self.check_after_s = self._next_check_s()
         except Exception as error:  # noqa: BLE001  # a fault here must not end the recording
             self._note_check_failure(error)
@@ -437,10 +438,7 @@ class Recording:
 
     def note_left(self, names: Sequence[str]) -> None:
         """Note the processes of the command that did not end with it."""
-        count = "a process" if len(names) == 1 else f"{len(names)} processes"
-        goes = "still runs and is" if len(names) == 1 else "still run and are"
-        message = f"{count} of the command {goes} not counted: {list_names(names)}"
-        self._recorder.note(WarningCode.LEFT_RUNNING.value, message)
+        self._recorder.note(WarningCode.LEFT_RUNNING.value, describe_left(names))
 
     def _note_check_failure(self, error: Exception) -> None:
         if not self._has_check_failed:
@@ -492,21 +490,26 @@ class ProgressTracker:
         )
 
     def check(
-        self, tallies: Mapping[str, RunningTotal], manifest: Manifest, now_ns: int, *, ended: bool
+        self,
+        running_totals: Mapping[str, RunningTotal],
+        manifest: Manifest,
+        now_ns: int,
+        *,
+        ended: bool,
     ) -> list[BudgetEvent]:
         # Imported late: a short command has ended before this is loaded.
         from joulewise.store.spans import SpanFollower
 
         self._follower = self._follower or SpanFollower(self._run / MARKS)
         energy_j = {
-            each.info.key: energy_so_far(tallies.get(each.info.key), each)
+            each.info.key: energy_so_far(running_totals.get(each.info.key), each)
             for each in manifest.devices
         }
         counted = self._select_counted(manifest, now_ns)
         spans = self._follower.poll()
         factors = factors_of_estimates(energy_j, [d.info for d in manifest.devices], counted)
         energy_j |= {key: scale(energy_j[key], *pair) for key, pair in factors.items()}
-        self._draw = estimate_draw(tallies, manifest.devices, counted, now_ns, factors)
+        self._draw = estimate_draw(running_totals, manifest.devices, counted, now_ns, factors)
         return self.progress.check(now_ns, energy_j, counted, spans, draw=self._draw, ended=ended)
 
     @property

@@ -55,7 +55,7 @@ class Request:
         lists = {name: tuple(message[name]) for name in ("tags", "budgets")}
         return cls(**{**message, **lists})
 
-    def unheeded(self, first: Request) -> tuple[str, ...]:
+    def ignored_options(self, first: Request) -> tuple[str, ...]:
         """The options given here that differ from those of the group's first command."""
         return tuple(
             option
@@ -92,7 +92,7 @@ class Ready:
     """The recorder's answer once it records: the run's folder, its devices and the rate.
 
     ``devices`` are (key, name, source of its energy), the last empty where it cannot be read.
-    ``joined`` says that the run was begun by another command, and ``unheeded`` lists the options
+    ``joined`` says that the run was begun by another command, and ``ignored_options`` lists those
     that are ignored because that command gave other values.
     """
 
@@ -100,10 +100,10 @@ class Ready:
     devices: tuple[tuple[str, str, str], ...]
     rate_hz: float
     joined: bool = False
-    unheeded: tuple[str, ...] = ()
+    ignored_options: tuple[str, ...] = ()
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Ready:
         devices = tuple((key, name, source) for key, name, source in message["devices"])
-        run, unheeded = Path(message["run"]), tuple(message["unheeded"])
-        return cls(run, devices, message["rate_hz"], message["joined"], unheeded)
+        run, ignored_options = Path(message["run"]), tuple(message["unheeded"])
+        return cls(run, devices, message["rate_hz"], message["joined"], ignored_options)

@@ -47,7 +47,7 @@ class Settings:
     @property
     def has_gpu_settings(self) -> bool:
         controls = self.power_limit, self.sm_clock_mhz, self.mem_clock_mhz
-        return any(knob is not None for knob in controls)
+        return any(control is not None for control in controls)
 
     @property
     def is_nothing(self) -> bool:
@@ -63,13 +63,14 @@ def _without_setting(option: str) -> UsageError:
 class AppliedSettings:
     """Settings that hold until ``close``, or until this process has ended.
 
-    After ``close``, ``unrestored`` lists what could not be put back.
+    After ``close``, ``unrestored`` lists what could not be put back. ``unguarded`` is what ``lost``
+    has returned, empty while the guardian lives.
     """
 
     def __init__(self, leases: Sequence[Lease], say: Callable[[str], None]) -> None:
         self._leases = leases
         self._say = say
-        self._is_reported = False
+        self.unguarded = ""
         self.unrestored: tuple[str, ...] = ()
         self.notes = tuple(note for lease in leases for note in lease.notes)
 
@@ -83,7 +84,9 @@ class AppliedSettings:
             by = ", by the guard service" if lease.by_service else ""
             for key, values in lease.enforced.items():
                 before = lease.before[key]
-                changes = (describe_for_run(knob, before[knob], v) for knob, v in values.items())
+                changes = (
+                    describe_for_run(control, before[control], v) for control, v in values.items()
+                )
                 devices_by_text.setdefault(f"{', '.join(changes)} for this run{by}", []).append(key)
         for text, keys in devices_by_text.items():
             yield f"{listed_keys(keys)}: {text}"
@@ -91,27 +94,28 @@ class AppliedSettings:
     def as_json(self) -> dict[str, dict[str, float]]:
         """The values that the devices report, by key and control."""
         return {
-            key: {knob.value: value for knob, value in values.items()}
+            key: {control.value: value for control, value in values.items()}
             for lease in self._leases
             for key, values in lease.enforced.items()
         }
 
     @property
     def descriptors(self) -> list[int]:
-        """Readable when ``lost`` should be called."""
+        """Readable when ``lost`` should be called; none once it has said so."""
+        if self.unguarded:
+            return []
         return sorted({lease.fileno() for lease in self._leases} - {-1})
 
     def lost(self) -> str:
         """A warning where the guardian of the settings is gone; empty otherwise, and afterwards."""
         gone = next(filter(None, (lease.gone() for lease in self._leases)), None)
-        if self._is_reported or gone is None:
+        if self.unguarded or gone is None:
             return ""
-        self._is_reported = True
-        line = (
+        self.unguarded = (
             f"{gone.message}: {_MAY_CHANGE}" if gone.outcomes is None else _describe_restored(gone)
         )
-        self._say(line)
-        return line
+        self._say(self.unguarded)
+        return self.unguarded
 
     def close(self) -> None:
         """Put everything back; what could not be is said and added to ``unrestored``."""

@@ -1,8 +1,9 @@
-"""``joulewise.span()``: named stretches of a run, marked by the user's program.
+"""``joulewise.span()`` and ``joulewise.log()``: what the user's program marks in its run.
 
-A span is written to everything that measures the code in it: the ``measure()`` blocks around it,
-and the ``joulewise run`` around the program. Where nothing measures, it costs a timestamp. A mark
-is one ``os.write``; no device is read.
+A span is a named stretch of the run, and ``log`` writes figures. Both are written to everything
+that measures the code: the ``measure()`` blocks around it, and the ``joulewise run`` around the
+program. Where nothing measures, a span costs a timestamp. A mark is one ``os.write``; no device is
+read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial, wraps
 from types import MethodType
@@ -19,8 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from joulewise.hooks.marks import Marks
 
     _Open = tuple["OpenSpan", list[tuple[Marks, int]]]
@@ -56,6 +56,37 @@ def span(
     return OpenSpan(name, index, total, sync)
 
 
+def log(
+    figures: Mapping[str, Any] | None = None, /, *, epoch: int | None = None, **named: Any
+) -> None:
+    """Write figures of the training, such as its loss or accuracy, to the run.
+
+    ``joulewise.log(val_acc=0.61)`` or ``joulewise.log({"val/acc": 0.61})``. Values are numbers,
+    also of numpy or torch; what is none is left out. Outside of a run it does nothing, and it
+    never raises.
+
+    Args:
+        figures: values by name, for names that cannot be written as arguments.
+        epoch: the number of their epoch, from 0. None: that of the last epoch that began.
+        named: values by name.
+    """
+    write_log(current_targets, figures, epoch, named)
+
+
+def write_log(
+    targets: Callable[[], tuple[Marks, ...]],
+    figures: Mapping[str, Any] | None,
+    epoch: int | None,
+    named: Mapping[str, Any],
+) -> None:
+    """Write figures to the marks of measurements; an error never reaches the program."""
+    with suppress(Exception):
+        if found := targets():
+            from joulewise.hooks.figures import write_figures
+
+            write_figures(found, {**(figures or {}), **named}, epoch)
+
+
 @final
 class OpenSpan:
     """A span to enter, repeatedly and from any thread or task, also while it is open."""
@@ -89,12 +120,7 @@ class OpenSpan:
             _spans_here.set((*_spans_here.get(), (self, tokens)))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._sync:
             synchronise_gpus()
         end_ns = time.monotonic_ns()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,13 @@ COMMAND_ID: Final = "JOULEWISE_COMMAND_ID"
 
 RUN_ID: Final = "JOULEWISE_RUN_ID"
 """Where whoever starts ``joulewise run`` chooses the id of its run, to follow the run on disk."""
+
+SETTLE_S: Final = 0.5
+"""How long a process may outlive its command before it counts as left running.
+
+Chosen: the workers of a pool notice a moment later that their parent has ended. Doubled, a command
+that leaves processes behind ends 0.5 s later.
+"""
 
 _LOOK_S: Final = 0.05
 _KILLED_S: Final = 3.0
@@ -103,6 +110,13 @@ def left_running(token: str, settle_s: float) -> list[str]:
     while (left := processes(token)) and time.monotonic() < deadline_s:
         _pause()
     return [_name(process) for process in _in_order(left)]
+
+
+def describe_left(names: Sequence[str]) -> str:
+    """The note on processes that the command left running."""
+    count = "a process" if len(names) == 1 else f"{len(names)} processes"
+    goes = "still runs and is" if len(names) == 1 else "still run and are"
+    return f"{count} of the command {goes} not counted: {list_names(names)}"
 
 
 def processes(token: str, own: psutil.Process | None = None) -> set[psutil.Process]:

@@ -5,7 +5,8 @@ A training program that runs under ``joulewise sim`` puts load on a GPU by::
     joulewise.simulate.gpu(0).step("resnet50", batch_size=128)
 
 - ``model``: data classes; ``boards``, ``workloads``: the boards and trainings there are
-- ``published``, ``like``: the published measurements, and a workload fitted to recorded runs
+- ``published_caps``, ``recorded_workload``: the published measurements, and a workload fitted to
+  recorded runs
 - ``physics/``: power, time, clocks and heat of a board
 - ``timeline``, ``sensor``: what a board did, and what NVML would show of it
 - ``virtual``: a whole training in virtual time

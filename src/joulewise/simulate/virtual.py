@@ -17,8 +17,8 @@ import numpy as np
 
 from joulewise.data import Quantity
 from joulewise.simulate.model import BoardUnit, ControlSettings, Load, Workload
-from joulewise.simulate.physics.board_state import settled_c
-from joulewise.simulate.physics.integrate import equilibrium_c, play, rest, run_factors
+from joulewise.simulate.physics.board_state import rest, settled_c
+from joulewise.simulate.physics.integrate import equilibrium_c, play, run_factors
 from joulewise.simulate.sensor import POWER_AND_ENERGY, poll
 from joulewise.simulate.timeline import Timeline, concat
 from joulewise.simulate.workloads import StepSequence, iterate_epochs
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Start = Literal["warm", "cold"]
 # Mean lateness of a poll that comes too late. Chosen: a scheduler's time slice.
 _LATE_S = 0.01
+# The pause after the last burst (chosen), in which what a sensor averages falls again.
+_TAIL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -212,14 +214,13 @@ def simulate_bursts(
     load: Load,
     controls: ControlSettings,
     bursts: Iterable[tuple[float, float]],
-    tail_s: float = 0.5,
 ) -> Bursts:
     """Pauses and bursts as (off, on) in seconds; a burst lasts whole steps, at least one."""
     parts: list[Timeline] = []
     edges: list[tuple[int, int]] = []
     state = rest(unit, random.Random(unit.seed).randrange(NS_PER_S))  # noqa: S311  # no secret
     step_s = load.time_s
-    for off_s, on_s in (*bursts, (tail_s, 0.0)):
+    for off_s, on_s in (*bursts, (_TAIL_S, 0.0)):
         until_ns = state.t_ns + round(off_s * NS_PER_S)
         pause, state = play(unit, state, None, controls, until_ns=until_ns, contexts=1)
         parts.append(pause)

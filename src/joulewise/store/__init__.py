@@ -10,7 +10,9 @@
     parquet.py       the same once it is packed
     trace.py         reading a stream, whole, damaged or while it grows
     spans.py         spans, from the marks that the measured program wrote
+    logged_values.py figures that the program logged, from its marks
     checksums.py     by which damage to a run directory is found
+    tuning_file.py   tuning.json: what a tuner does, or did
     redact.py        masking secrets in command lines
     index/           a SQLite index, so that lists of large stores are quick
 """

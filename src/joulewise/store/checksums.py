@@ -19,7 +19,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from joulewise.data.codec import decode
+from joulewise.errors import JoulewiseError
 from joulewise.store.files import (
     MOST_PREFIXES,
     Prefix,
@@ -45,6 +46,7 @@ from joulewise.store.layout import (
     PROCESSES,
     STREAM,
     TRACE,
+    TUNING,
 )
 
 Stamp = tuple[int, int, int, int]
@@ -95,6 +97,21 @@ def read_checked_json(content: bytes) -> Any:
         raise
     except (ValueError, RecursionError):
         raise DamagedJsonError("it is not whole JSON") from None
+
+
+def read_json_of(path: Path, unreadable: Callable[[str], JoulewiseError]) -> Any:
+    """The same of a file; raises the error that ``unreadable`` makes of what is wrong with it.
+
+    Its ``__context__`` is the error of the file: the index remembers only what will not pass.
+    """
+    try:
+        return read_checked_json(read_regular_bytes(path))
+    except FileNotFoundError:
+        raise unreadable(f"it has no {path.name}") from None
+    except OSError as error:
+        raise unreadable(f"{path.name}: {error.strerror}") from None
+    except DamagedJsonError as error:
+        raise unreadable(f"{path.name} is damaged: {error}") from None
 
 
 def _refuse(text: str) -> None:
@@ -253,11 +270,12 @@ class RecordingChecksums:
 def damaged_files(run: Path) -> tuple[Damage, ...]:
     """The files of a run that are not as they were written; none where there are no checksums.
 
-    Each is read once, and not again as long as it does not change.
+    Each is read once, and not again as long as it does not change. Without tuning.json, of which no
+    energy comes: ``store.tuning_file`` judges it.
     """
     checksums = read_checksums(run)
     own = (Damage(name, "it holds no checksums", 0) for name in checksums.damaged)
-    others = (find_damage(run, run / name) for name in checksums.files)
+    others = (find_damage(run, run / name) for name in checksums.files if name != TUNING)
     return (*own, *(damage for damage in others if damage is not None))
 
 
@@ -357,7 +375,7 @@ def _sum_index(path: Path) -> Prefix:
 
 
 def _checked_files(run: Path) -> Iterator[Path]:
-    yield from (path for path in (run / PROCESSES, run / MISSES) if path.is_file())
+    yield from (path for path in (run / PROCESSES, run / MISSES, run / TUNING) if path.is_file())
     for folder in (TRACE, MARKS):
         with suppress(FileNotFoundError):
             yield from (path for path in (run / folder).iterdir() if path.is_file())

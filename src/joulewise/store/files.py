@@ -97,6 +97,56 @@ def is_entry_folder(entry: os.DirEntry[Any]) -> bool:
         return False
 
 
+_LOCAL: Final = frozenset(
+    {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs"}
+    | {"squashfs", "tmpfs", "xfs", "zfs"}
+)
+"""File systems of one machine, whose locks hold. Of any other that is not known."""
+
+_NETWORK: Final = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs"}
+    | {"fuse.sshfs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs", "panfs"}
+    | {"smb3", "smbfs", "virtiofs", "wekafs"}
+)
+"""File systems that several machines can see at once, by the names that Linux mounts them with."""
+
+
+def is_on_local_disk(folder: Path) -> bool:
+    """Whether a folder is on a file system of this machine; False where that is unknown."""
+    return file_system(folder) in _LOCAL
+
+
+def network_file_system(path: Path) -> str | None:
+    """The kind of network file system that a path is on (``nfs4``), or None if on none we know."""
+    kind = file_system(path)
+    return kind if kind in _NETWORK else None
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that a path is on, as Linux mounts it; empty where unknown.
+
+    A line of mountinfo is ``36 35 98:0 /root /mount/point options… - ext4 …``. The longest mount
+    point above the path decides, because files of btrfs and overlay have another device number
+    than their mount.
+    """
+    try:
+        where = str(path.resolve())
+        lines = Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        words = fields.split()
+        if len(words) < 5 or not rest:
+            continue
+        point = words[4].replace("\\040", " ")
+        is_above = where == point or where.startswith(point.rstrip("/") + "/")
+        if is_above and len(point) >= len(best):
+            best, kind = point, rest.split()[0]
+    return kind
+
+
 class GrowingFile:
     """A file to which whole pieces are appended, or nothing. ``header`` goes before the first.
 

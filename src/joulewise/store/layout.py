@@ -4,6 +4,7 @@
 
     <store>/<id>/
         run.json                  the manifest (see ``manifest``), replaced as a whole
+        tuning.json               of `tune`: its state or outcome, replaced as a whole
         result.json               what ``show`` shows, once it has been computed
         trace/gpu0.arrows         while recording; then gpu0.parquet
         trace/gpu0.buffer.arrows  the driver's own samples of power
@@ -17,7 +18,10 @@
         checksums.log             while recording: the same of what was written since
         live.json                 while recording: joules so far and the forecast
         .reserve                  while recording: space for the final run.json on a full disk
-    <store>/sweeps/               the sweeps that runs belong to (see ``sweep.store``)
+        marks/<pid>-<time>.memory  the error for lack of memory that ended a process (``hooks``)
+    <store>/jobs.sqlite           recurring jobs, unless they are elsewhere (``optimise.recurring``)
+    <store>/.untold-tries/        outcomes of tries that the store of jobs could not be told
+    <store>/sweeps/               the sweeps that runs belong to (see ``sweep.stored_sweeps``)
     <store>/.index.sqlite         for quick lists; can be deleted at any time (see ``index``)
 """
 
@@ -39,8 +43,11 @@ RESULT: Final = "result.json"
 TRACE: Final = "trace"
 MARKS: Final = "marks"
 PROCESSES: Final = "processes.jsonl"
+ENDED: Final = "ended"  # in it: a process that has ended, from the driver's accounting
+SIMULATION: Final = "the simulation itself"  # in it: the process that makes the simulated load
 MISSES: Final = "misses.jsonl"
 LIVE: Final = "live.json"
+TUNING: Final = "tuning.json"
 CHECKSUMS: Final = "checksums.json"
 CHECKSUM_LOG: Final = "checksums.log"
 RESERVE: Final = ".reserve"

@@ -6,18 +6,18 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import time_ns
 from typing import Any, Final
 
 from joulewise.data import DeviceInfo, SensorProfile, Source, Unavailable
-from joulewise.data.codec import decode, encode
-from joulewise.data.migration import name_simulated_manifest
+from joulewise.data.codec import decode, encode, name_simulated_manifest
 from joulewise.data.runs import Container, MachineResources
 from joulewise.errors import JoulewiseError
 from joulewise.process.linux import pid_namespace, started_ticks
-from joulewise.store.checksums import DamagedJsonError, read_checked_json, with_checksum
-from joulewise.store.files import read_regular_bytes, replace_by_reserve, replace_file
+from joulewise.store.checksums import read_json_of, with_checksum
+from joulewise.store.files import replace_by_reserve, replace_file
 from joulewise.store.layout import FORMAT, MANIFEST, RESERVE
 
 # Disk space kept for the final run.json, which has 28 KiB on a node with eight GPUs. Chosen; twice
@@ -159,15 +159,7 @@ def working_directory() -> str:
 
 def read_manifest(run: Path) -> Manifest:
     """Read run.json; a JoulewiseError says why that cannot be done. Unknown keys are ignored."""
-    path = run / MANIFEST
-    try:
-        payload = read_checked_json(read_regular_bytes(path))
-    except FileNotFoundError:
-        raise _unreadable(run, f"it has no {MANIFEST}") from None
-    except OSError as error:
-        raise _unreadable(run, f"{MANIFEST}: {error.strerror}") from None
-    except DamagedJsonError as error:
-        raise _unreadable(run, f"{MANIFEST} is damaged: {error}") from None
+    payload = read_json_of(run / MANIFEST, partial(_unreadable, run))
     if not isinstance(payload, dict) or not isinstance(payload.get("format"), int):
         raise _unreadable(run, f"{MANIFEST} is not one of joulewise's")
     if payload["format"] > FORMAT:

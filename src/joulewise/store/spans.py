@@ -1,14 +1,15 @@
 """The spans of a run, from the files of marks that its processes wrote.
 
-The format of those files is in docs/reference/marks.md. Here they are read (``read_mark_file``),
+The format of those files is in docs/reference/marks.md. Here spans are read (``read_mark_file``),
 the ranks of one job are merged (an epoch lasts from the first rank's begin to the last one's end),
 and all spans of a run become one table (``read_spans``). ``SpanFollower`` reads trainings and
-epochs while the program runs, for the forecast.
+epochs while the program runs, for the forecast; ``MarkTail`` reads what one file gained.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,8 +24,9 @@ from joulewise.store.checksums import find_damage
 from joulewise.store.files import open_regular
 from joulewise.store.layout import MARKS
 
-__all__ = ["SpanFollower", "SpanTable", "read_spans"]
+__all__ = ["MarkTail", "SpanFollower", "SpanTable", "read_spans"]
 
+# The fields of ``hooks.marks.MARK_FORM``, as numpy reads many of them at once.
 RECORD = np.dtype(
     [
         ("magic", "u1"), ("kind", "u1"), ("flags", "<u2"), ("name", "<u4"),
@@ -32,6 +34,7 @@ RECORD = np.dtype(
         ("thread", "<u4"), ("token", "<u4"),
     ]
 )  # fmt: skip
+assert RECORD.itemsize == mark_format.MARK_FORM.size  # noqa: S101  # of the same fields
 _RECORDS_AT_ONCE: Final = 65_536  # of 48 bytes: 3 MB; chosen, only memory depends on it
 
 
@@ -84,7 +87,7 @@ def read_mark_file(path: Path, sound_b: int | None = None) -> MarkFile | None:
             collector.add(records if whole else records[: int(np.argmin(is_sound))])
     if header is None:
         return None
-    cut = path.stat().st_size % RECORD.itemsize > 0
+    cut = size_b % RECORD.itemsize > 0
     return MarkFile(header, read_names(collector.names()), collector.spans(), whole, cut)
 
 
@@ -94,7 +97,7 @@ def read_header(record: bytes) -> MarkHeader:
     magic, kind, version, pid, start_ns, _, rank, world_size, local_rank, _, job = fields
     if (magic, kind) != (mark_format.MAGIC, mark_format.HEADER):
         raise UnreadableMarksError("it is not a file of marks")
-    if version != mark_format.VERSION:
+    if version > mark_format.VERSION:
         raise UnreadableMarksError(f"its format {version} is newer than this joulewise")
     return MarkHeader(pid, start_ns, rank, world_size, local_rank, job)
 
@@ -103,7 +106,7 @@ def has_sound_form(records: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which records begin as every record does, and are of a known kind."""
     kind = records["kind"]
     has_magic: NDArray[np.bool_] = records["magic"] == mark_format.MAGIC
-    return has_magic & (kind >= mark_format.HEADER) & (kind <= mark_format.WHOLE)
+    return has_magic & (kind >= mark_format.HEADER) & (kind <= mark_format.FIGURE)
 
 
 def read_names(records: NDArray[np.void]) -> dict[int, str]:
@@ -259,13 +262,56 @@ _FOLLOWED_NAMES: Final = ("training", "epoch")
 _BYTES_AT_ONCE: Final = 4096 * RECORD.itemsize  # 200 kB; chosen, only memory depends on it
 
 
+class MarkTail:
+    """Reads what a growing file of marks gained, and knows its header and its names so far.
+
+    ``read`` gives each record once; half a record at the end is left for the next call. It raises
+    an OSError, or an UnreadableMarksError where the file is damaged, after the records before the
+    damage, or not one of marks. ``sound_b`` limits it to so many bytes.
+    """
+
+    def __init__(self, path: Path, sound_b: int | None = None) -> None:
+        self.path = path
+        self._sound_b = sys.maxsize if sound_b is None else sound_b
+        self.header: MarkHeader | None = None
+        self._read_b = 0
+        self._names_by_code: dict[int, bytes] = {}
+
+    def name_of(self, code: int) -> str:
+        """The name with this code, "?" where the file has none."""
+        text = self._names_by_code.get(code)
+        return "?" if text is None else text.rstrip(b"\0").decode("utf-8", "replace")
+
+    def read(self) -> Iterator[NDArray[np.void]]:
+        """The records since the last call, a few thousand at a time."""
+        with open_regular(self.path) as stream:
+            if os.fstat(stream.fileno()).st_size < self._read_b + RECORD.itemsize:
+                return
+            stream.seek(self._read_b)
+            while data := stream.read(min(_BYTES_AT_ONCE, self._sound_b - self._read_b)):
+                records = np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
+                if not len(records):
+                    break
+                self._read_b += records.nbytes
+                stream.seek(self._read_b)
+                if self.header is None:
+                    self.header = read_header(records[:1].tobytes())
+                is_sound = has_sound_form(records)
+                is_whole = bool(is_sound.all())
+                records = records if is_whole else records[: int(np.argmin(is_sound))]
+                for record in records[records["kind"] == mark_format.NAME]:
+                    *_, code, text = mark_format.NAME_FORM.unpack(record.tobytes())
+                    self._names_by_code[code] = self._names_by_code.get(code, b"") + text
+                yield records
+                if not is_whole:
+                    raise UnreadableMarksError("damaged")
+
+
 @dataclass
 class _FollowedFile:
-    """How far a growing file of marks was read; ``open`` are begun spans by their token."""
+    """A growing file: ``codes`` of the names that are followed, begun spans by their token."""
 
-    path: Path
-    offset: int = 0
-    header: MarkHeader | None = None
+    tail: MarkTail
     codes: dict[int, str] = field(default_factory=dict)
     open: dict[int, Span] = field(default_factory=dict)
 
@@ -288,40 +334,34 @@ class SpanFollower:
         """
         for path in sorted(self._marks.glob("*.marks")):
             if path.name not in self._files:
-                self._files[path.name] = _FollowedFile(path)
+                self._files[path.name] = _FollowedFile(MarkTail(path))
         spans: list[Span] = []
         for name, file in self._files.items():
             if file is None:
                 continue
             try:
-                spans += _read_new_spans(file, self._announced, self._names)
+                new_spans = _read_new_spans(file, self._announced, self._names)
             except (OSError, UnreadableMarksError):
-                self._files[name] = None  # read_spans warns of it
+                new_spans = None  # read_spans warns of it
+            if new_spans is None:
+                self._files[name] = None
+            else:
+                spans += new_spans
         return sorted(spans, key=lambda span: span.start_ns)
 
 
 def _read_new_spans(
     file: _FollowedFile, announced: set[tuple[int, str]], names: frozenset[str]
-) -> list[Span]:
+) -> list[Span] | None:
+    """The spans since the last call; None of a rank whose spans another one marks as well."""
     new_spans: dict[int, Span] = {}
-    with open_regular(file.path) as stream:
-        stream.seek(file.offset)
-        while data := stream.read(_BYTES_AT_ONCE):
-            records = np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
-            if not len(records):
-                break
-            file.offset += records.nbytes
-            stream.seek(file.offset)
-            if file.header is None:
-                file.header = read_header(records[:1].tobytes())
-            if file.header.local_rank > 0:
-                raise UnreadableMarksError("another rank marks the same spans")
-            if not has_sound_form(records).all():
-                raise UnreadableMarksError("damaged")
-            file.codes |= {
-                code: name for code, name in read_names(records).items() if name in names
-            }
-            _add_records(file, records, announced, new_spans)
+    for records in file.tail.read():
+        if file.tail.header is not None and file.tail.header.local_rank > 0:
+            return None
+        for code in np.unique(records["name"][records["kind"] == mark_format.NAME]).tolist():
+            if (name := file.tail.name_of(code)) in names:
+                file.codes[code] = name
+        _add_records(file, records, announced, new_spans)
     return list(new_spans.values())
 
 
@@ -332,7 +372,7 @@ def _add_records(
     new_spans: dict[int, Span],
 ) -> None:
     """Add spans by their token; guessed ones only if the process announces none of that name."""
-    pid = file.header.pid if file.header is not None else 0
+    pid = file.tail.header.pid if file.tail.header is not None else 0
     ours = np.isin(records["name"], list(file.codes)) & (records["kind"] == mark_format.BEGIN)
     for record in records[ours]:
         name, t_ns = file.codes[int(record["name"])], int(record["t_ns"])
@@ -429,7 +469,12 @@ def read_spans(run: Path) -> SpanTable:
                 _lost_spans(path, "it is damaged; what stands before the damage is used")
             )
         columns = file.spans
-        own_codes = {code: codes.setdefault(name, len(codes)) for code, name in file.names.items()}
+        used = set(np.unique(columns["name"]).tolist())  # others are names of figures
+        own_codes = {
+            code: codes.setdefault(name, len(codes))
+            for code, name in file.names.items()
+            if code in used
+        }
         columns["name"] = _translate_names(columns["name"], own_codes, codes)
         columns["pid"] = np.full(len(columns["name"]), file.header.pid, np.int64)
         parts.append((file.header, columns))

@@ -25,8 +25,11 @@ LABELS: Final = {
     MEM_CLOCK: "memory clock",
     CPU_LIMIT: "CPU power limit",
 }
-_STEP_W: Final = Decimal(5)  # of ``full``
-_MOST_CLOCKS: Final = 16  # of ``full``, of the hundred or so that a driver lists
+# What ``full`` tries, both chosen. 5 W are 31 limits from 150 to 300 W; 16 of the hundred or so
+# clocks that a driver lists are a fifteenth of their range apart. Half the step, or twice the
+# clocks, makes a sweep twice as long.
+_FULL_STEP_W: Final = Decimal(5)
+_MAX_FULL_CLOCKS: Final = 16
 _NUMBER: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 _STEPS: Final = re.compile(rf"({_NUMBER}):({_NUMBER}):({_NUMBER})")
 _PART: Final = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|([^,"'\s][^,]*|))\s*(,|\Z)""")
@@ -57,7 +60,8 @@ def parse_limits(name: str, text: str, board: TargetBoard) -> Axis:
 
     low, high = (Decimal(str(end_w)) for end_w in board.full_w)
     values = [
-        watts(*item) for item in _quantities(name, text, ("power", "share"), (low, high, _STEP_W))
+        watts(*item)
+        for item in _parse_quantities(name, text, ("power", "share"), (low, high, _FULL_STEP_W))
     ]
     for value_w in values:
         if not board.lowest_w <= value_w <= board.highest_w:
@@ -67,7 +71,7 @@ def parse_limits(name: str, text: str, board: TargetBoard) -> Axis:
                 f"({100 * board.lowest_w / default_w:.3g} to "
                 f"{100 * board.highest_w / default_w:.3g} %)",
             )
-    return _axis(name, values, [])
+    return _make_axis(name, values, [])
 
 
 def parse_clocks(name: str, text: str, board: TargetBoard) -> Axis:
@@ -82,11 +86,11 @@ def parse_clocks(name: str, text: str, board: TargetBoard) -> Axis:
         )
     values: list[float | None] = []
     notes = []
-    for item in _items(name, text):
+    for item in _split_items(name, text):
         if item in {FULL, UNLOCKED}:
-            values += _thinned(supported) if item == FULL else [None]
+            values += _thin_out(supported) if item == FULL else [None]
             continue
-        for number, _ in _quantities(name, item, ("clock",)):
+        for number, _ in _parse_quantities(name, item, ("clock",)):
             wanted_mhz = float(number)
             if not supported[0] <= wanted_mhz <= supported[-1]:
                 raise OutOfRangeError(
@@ -99,7 +103,7 @@ def parse_clocks(name: str, text: str, board: TargetBoard) -> Axis:
                     f"{LABELS[name]} {wanted_mhz:g} MHz becomes {values[-1]:g} MHz, the nearest "
                     f"that {board.key} takes"
                 )
-    return _axis(name, values, notes)
+    return _make_axis(name, values, notes)
 
 
 def parse_words(name: str, text: str) -> Axis:
@@ -108,14 +112,14 @@ def parse_words(name: str, text: str) -> Axis:
     In quotes, a comma is a part of the word, and a range stays a word.
     """
     values = []
-    for word, is_quoted in _words(name, text):
+    for word, is_quoted in _split_words(name, text):
         steps = None if is_quoted else _STEPS.fullmatch(word)
         if steps is None:
             values.append(word)
         else:
             first, last, step = (_parse_decimal(end, word) for end in steps.groups())
-            values += [f"{value:f}" for value in _stepped(first, last, step, word)]
-    return _axis(name, values, [])
+            values += [f"{value:f}" for value in _list_steps(first, last, step, word)]
+    return _make_axis(name, values, [])
 
 
 def format_values(values: Iterable[object]) -> str:
@@ -128,10 +132,10 @@ def nearest(value: float, supported: Sequence[float]) -> float:
     return min(supported, key=lambda other: (abs(other - value), other))
 
 
-def _axis(name: str, values: Sequence[Value], notes: list[str]) -> Axis:
+def _make_axis(name: str, values: Sequence[Value], notes: list[str]) -> Axis:
     unique = tuple(dict.fromkeys(values))
     if len(unique) > MOST:
-        raise _too_many(name)
+        raise _make_too_many_error(name)
     if len(unique) < len(values):
         repeated = len(values) - len(unique)
         label = LABELS.get(name, name)
@@ -139,18 +143,18 @@ def _axis(name: str, values: Sequence[Value], notes: list[str]) -> Axis:
     return Axis(name, unique, tuple(notes))
 
 
-def _quantities(
+def _parse_quantities(
     name: str,
     text: str,
     kinds: tuple[str, ...],
     full: tuple[Decimal, Decimal, Decimal] | None = None,
 ) -> Iterator[tuple[Decimal, str]]:
     """Parse numbers and ranges with their units; ``full`` is the range of that word, if any."""
-    for item in _items(name, text):
+    for item in _split_items(name, text):
         if item == FULL and full:
-            yield from ((value, "") for value in _stepped(*full, item))
+            yield from ((value, "") for value in _list_steps(*full, item))
             continue
-        parts = [_quantity(name, part, kinds) for part in item.split(":")]
+        parts = [_parse_quantity(name, part, kinds) for part in item.split(":")]
         shares = {unit == "%" for _, unit in parts}
         if len(parts) not in {1, 3} or len(shares) > 1:
             raise UsageError(
@@ -162,10 +166,10 @@ def _quantities(
             yield parts[0]
         else:
             first, last, step = (number for number, _ in parts)
-            yield from ((value, unit) for value in _stepped(first, last, step, item))
+            yield from ((value, unit) for value in _list_steps(first, last, step, item))
 
 
-def _quantity(name: str, text: str, kinds: tuple[str, ...]) -> tuple[Decimal, str]:
+def _parse_quantity(name: str, text: str, kinds: tuple[str, ...]) -> tuple[Decimal, str]:
     """The number in watts, percent or MHz, and the unit that it was written in."""
     sign, unsigned = ("-", text.strip()[1:]) if text.strip().startswith("-") else ("", text)
     try:
@@ -185,7 +189,7 @@ def _parse_decimal(text: str, written: str) -> Decimal:
     return number
 
 
-def _stepped(first: Decimal, last: Decimal, step: Decimal, written: str) -> list[Decimal]:
+def _list_steps(first: Decimal, last: Decimal, step: Decimal, written: str) -> list[Decimal]:
     """Values from the first by steps; the last is always among them."""
     if step <= 0:
         raise UsageError(f"{written!r} has a step of {step}", "give a step above 0")
@@ -195,28 +199,28 @@ def _stepped(first: Decimal, last: Decimal, step: Decimal, written: str) -> list
         )
     count = (last - first) / step
     if count > MOST:
-        raise _too_many(written)
+        raise _make_too_many_error(written)
     values = (first + k * step for k in range(int(count) + 1))
     return [*(value for value in values if value < last), last]
 
 
-def _thinned(supported: Sequence[float]) -> list[float | None]:
-    """Up to ``_MOST_CLOCKS`` of the values, evenly spaced, both ends among them."""
-    if len(supported) <= _MOST_CLOCKS:
+def _thin_out(supported: Sequence[float]) -> list[float | None]:
+    """Up to ``_MAX_FULL_CLOCKS`` of the values, evenly spaced, both ends among them."""
+    if len(supported) <= _MAX_FULL_CLOCKS:
         return list(supported)
     low, high = supported[0], supported[-1]
-    gap = (high - low) / (_MOST_CLOCKS - 1)
-    return [nearest(low + k * gap, supported) for k in range(_MOST_CLOCKS)]
+    gap = (high - low) / (_MAX_FULL_CLOCKS - 1)
+    return [nearest(low + k * gap, supported) for k in range(_MAX_FULL_CLOCKS)]
 
 
-def _items(name: str, text: str) -> list[str]:
+def _split_items(name: str, text: str) -> list[str]:
     items = [item.strip() for item in text.split(",")]
     if not all(items):
-        raise _empty(name, text)
+        raise _make_empty_error(name, text)
     return items
 
 
-def _words(name: str, text: str) -> Iterator[tuple[str, bool]]:
+def _split_words(name: str, text: str) -> Iterator[tuple[str, bool]]:
     """The words between commas, and whether each is quoted."""
     position = 0
     while True:
@@ -231,7 +235,7 @@ def _words(name: str, text: str) -> Iterator[tuple[str, bool]]:
             word = single.replace("''", "'") if double is None else double.replace('""', '"')
             yield word, True
         elif not plain.strip():
-            raise _empty(name, text)
+            raise _make_empty_error(name, text)
         else:
             yield plain.strip(), False
         if not end:
@@ -246,10 +250,10 @@ def _quote(word: str) -> str:
     return '"{}"'.format(word.replace('"', '""'))
 
 
-def _empty(name: str, text: str) -> UsageError:
+def _make_empty_error(name: str, text: str) -> UsageError:
     problem = f"an empty value in {text!r}" if text.strip() else "no values"
     return UsageError(f"{LABELS.get(name, name)}: {problem}", 'give some; "" is an empty word')
 
 
-def _too_many(what: str) -> UsageError:
+def _make_too_many_error(what: str) -> UsageError:
     return UsageError(f"{what} has more than {MOST:,} values", "use a larger step, or fewer values")

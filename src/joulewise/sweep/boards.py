@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from joulewise.data.sweeps import KNOBS, SM_CLOCK
+from joulewise.data.sweeps import CONTROL_AXES, MEM_CLOCK, SM_CLOCK
 from joulewise.errors import DeviceError, UsageError
-from joulewise.session import gpu_discovery as devices
-from joulewise.sweep.spec import SweepSpec
-from joulewise.sweep.validate import names_in
+from joulewise.sweep.spec import SweepSpec, names_in
 
 _AMPERE: Final = 7  # NVML's number of the first generation that can lock its memory clock
 
@@ -36,8 +34,10 @@ class TargetBoard:
     def is_gpu(self) -> bool:
         return self.key.startswith("gpu")
 
-    def clocks_mhz(self, knob: str) -> tuple[float, ...]:
-        return self.sm_clocks_mhz if knob == SM_CLOCK else self.mem_clocks_mhz
+    def clocks_mhz(self, control: str) -> tuple[float, ...]:
+        """The values that a clock can be locked at; empty for any control that is no clock."""
+        clocks = {SM_CLOCK: self.sm_clocks_mhz, MEM_CLOCK: self.mem_clocks_mhz}
+        return clocks.get(control, ())
 
     @property
     def limits_w(self) -> tuple[float, float, float] | None:
@@ -59,16 +59,18 @@ def boards(spec: SweepSpec, environ: Mapping[str, str]) -> tuple[TargetBoard, ..
     try:
         return find_boards(spec.gpus, {**environ, **given})
     except DeviceError:
-        if spec.gpus or any(name in KNOBS for name in spec.axes):
+        if spec.gpus or any(name in CONTROL_AXES for name in spec.axes):
             raise
         return ()
 
 
 def find_boards(numbers: Sequence[int], environ: Mapping[str, str]) -> tuple[TargetBoard, ...]:
     """GPUs by their numbers, or those that a command would see, and all CPU packages."""
-    found = devices.discover_settable(environ)
+    from joulewise.session.gpu_discovery import discover_settable, select_gpus
+
+    found = discover_settable(environ)
     any_visible = any(gpu.visible for gpu in found.gpus)
-    gpus = devices.select_gpus(found.gpus, numbers) if numbers or any_visible else []
+    gpus = select_gpus(found.gpus, numbers) if numbers or any_visible else []
     return (
         *(
             TargetBoard(

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.data import Energy, Source
-from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep, Trial, TrialState, Value, Work
+from joulewise.data.sweeps import (
+    CONTROL_AXES,
+    POWER_LIMIT,
+    Setting,
+    Sweep,
+    Trial,
+    TrialState,
+    Value,
+    Work,
+)
 from joulewise.errors import UsageError
 
 _TIME, _ENERGY, _POWER, _BLOCK = "time_s", "energy_j", "power_w", "block"
@@ -125,7 +134,7 @@ def _count(row: Mapping[str, str], name: str) -> int:
 
 
 def _value(name: str, text: str) -> Value:
-    if name not in KNOBS:
+    if name not in CONTROL_AXES:
         return text
     if not text:
         return None

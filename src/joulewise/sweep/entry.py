@@ -16,12 +16,18 @@ from joulewise.data import Source
 from joulewise.data.sweeps import RunCounts, Sweep
 from joulewise.errors import JoulewiseError
 from joulewise.store.index.conditions import ALWAYS, SqlCondition, text_is, text_value
+from joulewise.store.index.database import FolderKind, Record, fields_of
 from joulewise.store.index.folder_index import FolderIndex, ListPage, query_index
-from joulewise.store.index.kind import FolderKind, Record
 from joulewise.store.layout import SWEEPS
 from joulewise.sweep.lock import is_running
 from joulewise.sweep.spec import SweepSpec
-from joulewise.sweep.stored_sweeps import FILE, INTERRUPTED, RUNNING, SWEEP_FORMAT, load_as_written
+from joulewise.sweep.stored_sweeps import (
+    INTERRUPTED,
+    RUNNING,
+    SWEEP_FILE,
+    SWEEP_FORMAT,
+    load_as_written,
+)
 
 _T = TypeVar("_T")
 
@@ -191,7 +197,7 @@ def _record(entry: SweepEntry, *, is_lasting: bool = True) -> Record:
     data["problem"] = entry.problem.replace(str(entry.path), _PATH)
     data["runs"] = asdict(entry.runs)
     values = (
-        int((entry.path / FILE).is_file()),
+        int((entry.path / SWEEP_FILE).is_file()),
         int(bool(entry.problem)),
         text_value(entry.name),
         text_value(entry.digest),
@@ -213,7 +219,7 @@ SWEEP_FOLDERS: Final = FolderKind(
     table="sweeps",
     parent=SWEEPS,
     excluded=frozenset(),
-    files=(FILE,),
+    files=(SWEEP_FILE,),
     columns={
         **dict.fromkeys(("is_present", "is_damaged"), "INTEGER NOT NULL"),
         **dict.fromkeys(("name", "digest"), "BLOB NOT NULL"),
@@ -223,6 +229,7 @@ SWEEP_FOLDERS: Final = FolderKind(
     read=_read_record,
     current=_current_record,
     version=1,
+    fields=fields_of(SweepEntry, RunCounts),
     formats=(SWEEP_FORMAT,),
     reading_cost=8,
 )

@@ -15,13 +15,12 @@ from statistics import fmean
 from typing import Any, Final
 
 from joulewise.data import Kind
-from joulewise.data.sweeps import CPU_LIMIT, KNOBS, POWER_LIMIT, SM_CLOCK, Setting
+from joulewise.data.sweeps import CONTROL_AXES, CPU_LIMIT, POWER_LIMIT, SM_CLOCK, Setting
 from joulewise.store.manifest import Manifest
 from joulewise.store.runs import Skipped, read_summary, readable
 from joulewise.sweep.runners.cool_down import parse_cool_down
 from joulewise.sweep.space import Space
-from joulewise.sweep.spec import SimulationSpec, SweepSpec
-from joulewise.sweep.validate import render
+from joulewise.sweep.spec import SimulationSpec, SweepSpec, render
 from joulewise.units import J_PER_KWH
 
 
@@ -142,7 +141,7 @@ def from_physics(simulated: SimulationSpec, space: Space, store: Path) -> Estima
         time_s, energy_j = steady_run(board, workload, ControlSettings(limits_w, lock))
         for setting, run_s, run_j in zip(settings, time_s, energy_j, strict=True):
             amounts[setting] = RunEstimate(float(run_s), float(run_j))
-    source = f"in virtual time, by the physics of the simulated {simulated.gpu}"
+    source = f"from the physical model of the simulated {simulated.gpu}"
     return EstimateBasis(amounts, source, "the GPU")
 
 
@@ -217,10 +216,12 @@ def _is_board(manifest: Manifest, space: Space) -> bool:
 
 
 def _read_controls(manifest: Manifest) -> dict[str, float | None]:
-    controls: dict[str, float | None] = dict.fromkeys(KNOBS)
+    controls: dict[str, float | None] = dict.fromkeys(CONTROL_AXES)
     for device in reversed(manifest.devices):  # of several GPUs the first
         if device.info.kind is Kind.GPU:
-            controls |= {name: value for name, value in device.settings.items() if name in KNOBS}
+            controls |= {
+                name: value for name, value in device.settings.items() if name in CONTROL_AXES
+            }
         elif device.info.kind is Kind.CPU:
             controls[CPU_LIMIT] = device.settings.get(POWER_LIMIT)
     return controls

@@ -37,13 +37,13 @@ from joulewise.store.files import replace_file
 from joulewise.sweep.lock import CutOffError, queue_signals, running
 from joulewise.sweep.runners.runner import IsHopeless, Runner
 from joulewise.sweep.stored_sweeps import (
-    FILE,
     FINISHED,
     INTERRUPTED,
     RUNNING,
+    SWEEP_FILE,
     as_line,
     as_text,
-    load,
+    load_sweep,
 )
 
 # A run that fails is attempted this often; one that failed in an earlier process, once more.
@@ -74,11 +74,13 @@ class Ledger:
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder = folder
         self._say = say
-        self._sweep = replace(load(folder), state=RUNNING)
+        self._sweep = replace(load_sweep(folder), state=RUNNING)
         self._lines = [(trial, as_line(trial)) for trial in self._sweep.trials]
         self._fault: OSError | None = None
         self._saved_s = self._took_s = 0.0
-        for leftover in folder.glob(f".{FILE}.*.part"):  # of a process that was killed in writing
+        for leftover in folder.glob(
+            f".{SWEEP_FILE}.*.part"
+        ):  # of a process that was killed in writing
             leftover.unlink(missing_ok=True)
 
     @property
@@ -101,11 +103,11 @@ class Ledger:
         text = as_text(self._sweep, (line for _, line in self._lines))
         durable = not self._is_virtual if durable is None else durable
         try:
-            replace_file(self._folder / FILE, text, durable=durable)
+            replace_file(self._folder / SWEEP_FILE, text, durable=durable)
         except OSError as error:
             if self._fault is None:
                 self._say(
-                    f"cannot write {self._folder / FILE}: {error.strerror}; "
+                    f"cannot write {self._folder / SWEEP_FILE}: {error.strerror}; "
                     "the sweep continues, and tries again after each run"
                 )
             self._fault = error
@@ -120,7 +122,7 @@ class Ledger:
         self.save(durable=True)
         if self._fault is not None:
             raise JoulewiseError(
-                f"cannot write {self._folder / FILE}: {self._fault.strerror}",
+                f"cannot write {self._folder / SWEEP_FILE}: {self._fault.strerror}",
                 "free some disk space and repeat the command: stored runs are not made again",
             )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Sweep
+from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Sweep, is_one_control
 from joulewise.process.failpoints import failpoint
 from joulewise.search.strategy import Strategy, require_scipy
 from joulewise.session.settings import Settings, apply_settings
@@ -19,9 +19,9 @@ from joulewise.sweep.boards import TargetBoard, boards
 from joulewise.sweep.execute import Event, SweepObserver, execute
 from joulewise.sweep.lock import SignalInterrupt, queue_signals
 from joulewise.sweep.runners.runner import Runner, make_slots
-from joulewise.sweep.space import Grid, Space, is_one_control, resolve
+from joulewise.sweep.space import Grid, Space, resolve
 from joulewise.sweep.spec import SweepSpec
-from joulewise.sweep.stored_sweeps import create, cut_off, is_over, load
+from joulewise.sweep.stored_sweeps import create_sweep, find_sweeps_to_continue, is_over, load_sweep
 from joulewise.sweep.validate import check
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ def find_continued(
     every: Sequence[PreparedSweep], store: Path, *, new: bool = False
 ) -> list[Path | None]:
     """The stored sweep that each is to continue; None where it starts, as with ``new`` all do."""
-    return [None] * len(every) if new else cut_off(store, [one.asked for one in every])
+    return (
+        [None] * len(every) if new else find_sweeps_to_continue(store, [one.asked for one in every])
+    )
 
 
 def gpus_of(every: Iterable[PreparedSweep]) -> list[TargetBoard]:
@@ -116,16 +118,16 @@ def run_sweep(
         SignalInterrupt: a signal came after the last run.
     """
     spec, space = prepared.asked, prepared.space
-    if folder is not None and is_over(sweep := load(folder)):
+    if folder is not None and is_over(sweep := load_sweep(folder)):
         return sweep
     # A signal while controls are tried ends the sweep as soon as there is one to continue.
     events: SimpleQueue[Event] = SimpleQueue()
     with queue_signals(events.put):
         if not spec.simulated and prepared.cluster is None:
             _try_controls(spec, space, prepared.environ, observer.said)
-            failpoint("knobs-tried")
+            failpoint("controls-tried")
         if folder is None:
-            folder = create(store, spec, space)
+            folder = create_sweep(store, spec, space)
         failpoint("sweep-created")
         chosen = strategy(spec, space, prepared.lanes)
         # Along one control hardly any setting is dominated: what is slower draws less.

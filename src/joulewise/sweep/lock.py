@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from joulewise.data.sweeps import Sweep, TrialState
@@ -27,7 +27,9 @@ from joulewise.process.linux import boot_id, is_alive, pid_namespace, started_ti
 from joulewise.process.state_dir import make_state_folder, state_folder
 from joulewise.store.files import open_regular, read_regular
 from joulewise.store.runs import SILENT_NS
-from joulewise.sweep.boards import TargetBoard
+
+if TYPE_CHECKING:
+    from joulewise.sweep.boards import TargetBoard
 
 LOCK: Final = "lock"
 _GPUS: Final = "gpus"
@@ -179,7 +181,7 @@ class CutOffError(JoulewiseError):
         done = sum(trial.state is TrialState.DONE for trial in sweep.trials)
         runs = f"its {done} finished runs are kept" if done > 1 else "its finished run is kept"
         super().__init__(
-            f"sweep {sweep.id} was ended by {number.name}; "
+            f"sweep {sweep.id} was interrupted by {number.name}; "
             f"{runs if done else 'no run was finished'}",
             "repeat the command to make the remaining runs",
         )
@@ -200,7 +202,7 @@ class BetweenRunsError(JoulewiseError):
     """A :class:`SignalInterrupt` as an error for the user: what is stored, and how to continue."""
 
     def __init__(self, number: signal.Signals, what: str, hint: str) -> None:
-        super().__init__(f"ended by {number.name}; {what}", hint)
+        super().__init__(f"interrupted by {number.name}; {what}", hint)
         self.exit_status = 128 + number
 
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from joulewise.data.sweeps import (
+    CONTROL_AXES,
     CPU_LIMIT,
-    KNOBS,
     MEM_CLOCK,
     POWER_LIMIT,
     SM_CLOCK,
@@ -155,12 +155,6 @@ class Space:
         return (self.reference, *self.settings)
 
 
-def is_one_control(points: Sequence[Setting]) -> bool:
-    """Whether all points differ in one control only: a search then makes no probes."""
-    differing = [name for name in points[0] if len({point[name] for point in points}) > 1]
-    return len(differing) == 1 and differing[0] in KNOBS
-
-
 def resolve(
     spec: SweepSpec, boards: Sequence[TargetBoard], environ: Mapping[str, str] | None = None
 ) -> Space:
@@ -170,7 +164,7 @@ def resolve(
         JoulewiseError: something in the spec is wrong, or more than ``MOST`` runs result.
     """
     check(spec)
-    axes = [_axis(name, text, boards) for name, text in spec.axes.items()]
+    axes = [_parse_axis(name, text, boards) for name, text in spec.axes.items()]
     settings = _grid(axes, spec, boards)
     reference = _reference(axes, spec, settings, boards)
     space = Space(
@@ -184,8 +178,8 @@ def resolve(
     return space
 
 
-def _axis(name: str, text: str, boards: Sequence[TargetBoard]) -> Axis:
-    if name not in KNOBS:
+def _parse_axis(name: str, text: str, boards: Sequence[TargetBoard]) -> Axis:
+    if name not in CONTROL_AXES:
         return parse_words(name, text)
     label = LABELS[name]
     if name == CPU_LIMIT:
@@ -199,7 +193,7 @@ def _axis(name: str, text: str, boards: Sequence[TargetBoard]) -> Axis:
         )
     gpus = [board for board in boards if board.is_gpu]
     if not gpus:
-        raise UsageError(f"there is no GPU to set the {label} of", "run `joulewise doctor`")
+        raise UsageError(f"there is no GPU whose {label} could be set", "run `joulewise doctor`")
     if name == POWER_LIMIT:
         return parse_limits(name, text, require_alike(gpus, label, lambda board: board.limits_w))
     return parse_clocks(
@@ -266,12 +260,12 @@ def _reference(
     Other parameters of the command have the first values that the constraints allow together.
     """
     for name in spec.reference:
-        if name in KNOBS:
+        if name in CONTROL_AXES:
             raise UsageError(
                 f"the {LABELS[name]} of the reference is always the default", f"leave out {name}"
             )
         if name not in spec.axes:
-            own = [axis.name for axis in axes if axis.name not in KNOBS]
+            own = [axis.name for axis in axes if axis.name not in CONTROL_AXES]
             raise UsageError(
                 f"--reference names {name}, which is not an axis",
                 f"{did_you_mean(name, own)}there are {', '.join(own)}"
@@ -283,7 +277,7 @@ def _reference(
     first: Mapping[str, Value] = (matching[0] if matching else settings[0]).as_json()
     default_w = next((board.default_w for board in boards if board.is_gpu), None)
     controls: dict[str, Value] = {
-        name: default_w if name == POWER_LIMIT else None for name in KNOBS
+        name: default_w if name == POWER_LIMIT else None for name in CONTROL_AXES
     }
     return Setting.of({axis.name: {**first, **named, **controls}[axis.name] for axis in axes})
 

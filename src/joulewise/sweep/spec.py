@@ -1,12 +1,23 @@
-"""The spec of a sweep, from the command line or a file."""
+"""The spec of a sweep, from the command line or a file, and the placeholders in its command.
+
+In ``--batch-size {batch_size}`` a parameter's value replaces its name in braces. Only a name in
+braces is such a placeholder: other braces stay, such as those of JSON (``{"a": 1}``), of the shell
+(``${HOME}``, ``{a,b}``), and of ``find`` (``{}``). Doubled braces keep a name in braces:
+``{{print}}``.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
+
+_PLACEHOLDER: Final = re.compile(
+    r"(?<![${])(?P<open>\{+)(?P<name>[A-Za-z_]\w*)(?P<close>\}+)", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -62,13 +73,32 @@ class SweepSpec:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> SweepSpec:
-        lists = {name: tuple(told[name]) for name in ("command", "constraints", "gpus", "by")}
-        simulated = told["simulated"] and SimulationSpec(**told["simulated"])
-        return cls(**{**told, **lists, "simulated": simulated})
+    def from_json(cls, payload: Mapping[str, Any]) -> SweepSpec:
+        lists = {name: tuple(payload[name]) for name in ("command", "constraints", "gpus", "by")}
+        simulated = payload["simulated"] and SimulationSpec(**payload["simulated"])
+        return cls(**{**payload, **lists, "simulated": simulated})
 
     @property
     def digest(self) -> str:
         """A hash of the spec, by which the same command continues an earlier sweep."""
         text = json.dumps(self.as_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def render(text: str, values: Mapping[str, str]) -> str:
+    """Replace each ``{name}`` by its value, and take away one pair of doubled braces."""
+
+    def substitute(match: re.Match[str]) -> str:
+        opened, name, closed = match["open"], match["name"], match["close"]
+        return f"{opened[1:]}{name if _is_escaped(match) else values[name]}{closed[1:]}"
+
+    return _PLACEHOLDER.sub(substitute, text)
+
+
+def names_in(text: str) -> set[str]:
+    """The names of the placeholders in a text."""
+    return {match["name"] for match in _PLACEHOLDER.finditer(text) if not _is_escaped(match)}
+
+
+def _is_escaped(match: re.Match[str]) -> bool:
+    return min(len(match["open"]), len(match["close"])) > 1

@@ -178,12 +178,12 @@ def _own_axis(name: str, value: Any) -> tuple[str, str]:
     return name, format_values(map(_word, value)) if isinstance(value, list) else _word(value)
 
 
-def _knob_axis(knob: str) -> Callable[[Any], dict[str, str]]:
+def _control_axis(control: str) -> Callable[[Any], dict[str, str]]:
     def read(value: Any) -> dict[str, str]:
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, bool) for item in items):
             raise TypeError
-        return {knob: ",".join(_word(item) for item in items)}
+        return {control: ",".join(_word(item) for item in items)}
 
     return read
 
@@ -207,8 +207,11 @@ def _rules() -> Iterator[tuple[str, _Rule]]:
         yield key, _Rule(key, _texts, "a list of texts")
     yield "gpu", _Rule("gpus", _wholes, "a list of whole numbers")
     yield "command", _Rule("command", _command, "a command, as text or a list of texts")
-    for knob, key in CONTROL_KEYS.items():
-        yield key, _Rule("axes", _knob_axis(knob), "a range (as text), a number or a list of them")
+    for control, key in CONTROL_KEYS.items():
+        yield (
+            key,
+            _Rule("axes", _control_axis(control), "a range (as text), a number or a list of them"),
+        )
     yield "set", _Rule("axes", _own_axes, "a table of names and their values")
     yield "reference", _Rule("reference", _words, "a table of names and values")
     yield "environment", _Rule("environ", _words, "a table of names and values")

@@ -16,17 +16,17 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.data.codec import decode, encode
+from joulewise.data.codec import decode, encode, name_simulated_sweep
 from joulewise.data.energy import Energy
-from joulewise.data.migration import name_simulated_sweep
 from joulewise.data.sweeps import WARM_UP, Sweep, Trial, TrialState
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
-from joulewise.store.checksums import DamagedJsonError, read_checked_json, with_checksum
-from joulewise.store.files import is_file, read_regular_bytes, replace_file
+from joulewise.store.checksums import read_json_of, with_checksum
+from joulewise.store.files import is_file, replace_file
 from joulewise.store.layout import SWEEPS
 from joulewise.store.runs import (
     ELSEWHERE,
@@ -38,14 +38,14 @@ from joulewise.store.runs import (
     order_of,
 )
 from joulewise.sweep.lock import is_running
-from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SweepSpec
 
 if TYPE_CHECKING:
     from joulewise.sweep.entry import SweepEntry
+    from joulewise.sweep.space import Space
 
 SWEEP_FORMAT: Final = 1  # of sweep.json; counted up where an older joulewise could not read it
-FILE: Final = "sweep.json"
+SWEEP_FILE: Final = "sweep.json"
 LOGS: Final = "logs"
 RUNNING: Final = "running"
 INTERRUPTED: Final = "interrupted"
@@ -107,7 +107,7 @@ class UnreadableSweepError(JoulewiseError):
         self.sweep_id = sweep_id
 
 
-def create(store: Path, spec: SweepSpec, space: Space) -> Path:
+def create_sweep(store: Path, spec: SweepSpec, space: Space) -> Path:
     """Make the folder of a new sweep, with an id of its own."""
     try:
         folder = new_directory(store / SWEEPS)
@@ -123,13 +123,13 @@ def create(store: Path, spec: SweepSpec, space: Space) -> Path:
             limits_w=space.limits_w,
         )
         (folder / LOGS).mkdir()
-        replace_file(folder / FILE, as_text(sweep))
+        replace_file(folder / SWEEP_FILE, as_text(sweep))
     except OSError as error:
         raise creation_error("sweep", store, error) from None
     return folder
 
 
-def load(folder: Path, *, has_trials: bool = True) -> Sweep:
+def load_sweep(folder: Path, *, has_trials: bool = True) -> Sweep:
     """Read a sweep; ``has_trials=False`` leaves out its trials, and takes a tenth of the time.
 
     A sweep that no process runs and that is not finished was interrupted, whatever its file says:
@@ -146,15 +146,7 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
 
 def load_as_written(folder: Path, *, has_trials: bool = True) -> Sweep:
     """The same, but "running" where the file says so, although no process may run it."""
-    path = folder / FILE
-    try:
-        payload = read_checked_json(read_regular_bytes(path))
-    except FileNotFoundError:
-        raise _unreadable(folder, f"it has no {FILE}") from None
-    except OSError as error:
-        raise _unreadable(folder, f"{FILE}: {error.strerror}") from None
-    except DamagedJsonError as error:
-        raise _unreadable(folder, f"{FILE} is damaged: {error}") from None
+    payload = read_json_of(folder / SWEEP_FILE, partial(_unreadable, folder))
     version = payload.get("format") if isinstance(payload, dict) else None
     if isinstance(version, int) and version > SWEEP_FORMAT:
         raise UnreadableSweepError(
@@ -168,7 +160,7 @@ def load_as_written(folder: Path, *, has_trials: bool = True) -> Sweep:
             payload["trials"] = []
         return from_json(payload)
     except ValueError as error:
-        raise _unreadable(folder, f"{FILE} is damaged ({error})") from None
+        raise _unreadable(folder, f"{SWEEP_FILE} is damaged ({error})") from None
 
 
 def sweeps(store: Path) -> Iterator[tuple[Path, Sweep] | Skipped]:
@@ -179,7 +171,7 @@ def sweeps(store: Path) -> Iterator[tuple[Path, Sweep] | Skipped]:
     readable = []
     for folder in _folders(store):
         try:
-            readable.append((folder, load(folder)))
+            readable.append((folder, load_sweep(folder)))
         except JoulewiseError as error:  # noqa: PERF203  # one of them says nothing of the others
             yield Skipped(folder, error.message)
     yield from sorted(readable, key=lambda pair: pair[1].start_wall_ns)
@@ -192,7 +184,7 @@ def is_over(sweep: Sweep) -> bool:
     )
 
 
-def cut_off(store: Path, every: Sequence[SweepSpec]) -> list[Path | None]:
+def find_sweeps_to_continue(store: Path, every: Sequence[SweepSpec]) -> list[Path | None]:
     """The stored sweep that each spec is to continue; None where it is to start.
 
     The sweeps of one command are run one after the other. So one that is older than the sweep
@@ -210,16 +202,16 @@ def cut_off(store: Path, every: Sequence[SweepSpec]) -> list[Path | None]:
         else:
             continued.append(entry.path)
             since_ns = entry.start_wall_ns
-            are_over = are_over and entry.state == FINISHED and is_over(load(entry.path))
+            are_over = are_over and entry.state == FINISHED and is_over(load_sweep(entry.path))
     return [None] * len(every) if are_over else continued
 
 
-def find(store: Path, which: str) -> Path:
+def find_sweep(store: Path, which: str) -> Path:
     """Resolve a path, an id, the beginning of one, a name, or ``last`` to the folder of a sweep."""
     from joulewise.sweep.entry import find_newest, is_named
 
     path = Path(which)
-    if is_file(path / FILE):
+    if is_file(path / SWEEP_FILE):
         return path
     folders = _folders(store)
     if not folders:
@@ -254,7 +246,7 @@ def _last(store: Path) -> Path:
     if unreadable is None:
         raise _no_sweeps(store)
     try:
-        load(unreadable, has_trials=False)
+        load_sweep(unreadable, has_trials=False)
     except UnreadableSweepError as error:
         other = f"the newest that can be read is {newest.path.name}" if newest else "no other can"
         raise UnreadableSweepError(
@@ -301,7 +293,7 @@ def sweep_names(store: Path) -> list[str]:
 def _folders(store: Path) -> list[Path]:
     """The folders of sweeps, without empty ones that a killed process left."""
     try:
-        return sorted(path for path in (store / SWEEPS).iterdir() if is_file(path / FILE))
+        return sorted(path for path in (store / SWEEPS).iterdir() if is_file(path / SWEEP_FILE))
     except OSError:
         return []
 
@@ -310,5 +302,5 @@ def _unreadable(folder: Path, why: str) -> UnreadableSweepError:
     return UnreadableSweepError(
         folder.name,
         f"{folder.name}: {why}",
-        f"put {FILE} back from a copy, or delete the sweep: rm -r {quote(str(folder))}",
+        f"put {SWEEP_FILE} back from a copy, or delete the sweep: rm -r {quote(str(folder))}",
     )

@@ -1,48 +1,22 @@
-"""Checks of a sweep's spec before its first run, and templates in its command.
-
-In ``--batch-size {batch_size}`` a parameter's value replaces its name in braces. Only a name in
-braces is such a placeholder: other braces stay, such as those of JSON (``{"a": 1}``), of the shell
-(``${HOME}``, ``{a,b}``), and of ``find`` (``{}``). Doubled braces keep a name in braces:
-``{{print}}``.
-"""
+"""Checks of a sweep's spec before its first run."""
 
 from __future__ import annotations
 
 import keyword
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from joulewise.data.sweeps import KNOBS, Setting
+from joulewise.data.sweeps import CONTROL_AXES, Setting
 from joulewise.errors import UsageError
 from joulewise.metrics.boundary import BOUNDARIES
 from joulewise.metrics.metric import Reference, parse
 from joulewise.process.child import find_program
 from joulewise.sweep.runners.cool_down import parse_cool_down
-from joulewise.sweep.spec import SimulationSpec, SweepSpec
-
-_PLACEHOLDER: Final = re.compile(
-    r"(?<![${])(?P<open>\{+)(?P<name>[A-Za-z_]\w*)(?P<close>\}+)", re.ASCII
-)
-
-
-def render(text: str, values: Mapping[str, str]) -> str:
-    """Replace each ``{name}`` by its value, and take away one pair of doubled braces."""
-
-    def substitute(match: re.Match[str]) -> str:
-        opened, name, closed = match["open"], match["name"], match["close"]
-        return f"{opened[1:]}{name if _is_escaped(match) else values[name]}{closed[1:]}"
-
-    return _PLACEHOLDER.sub(substitute, text)
-
-
-def names_in(text: str) -> set[str]:
-    """The names of the placeholders in a text."""
-    return {match["name"] for match in _PLACEHOLDER.finditer(text) if not _is_escaped(match)}
+from joulewise.sweep.spec import SimulationSpec, SweepSpec, names_in, render
 
 
 def check_placeholders(texts: Iterable[str], axes: Iterable[str]) -> None:
@@ -66,10 +40,6 @@ def check_placeholders(texts: Iterable[str], axes: Iterable[str]) -> None:
             )
 
 
-def _is_escaped(match: re.Match[str]) -> bool:
-    return min(len(match["open"]), len(match["close"])) > 1
-
-
 BATCH_SIZE: Final = "batch_size"
 EPOCHS: Final = "epochs"
 SIMULATED: Final = (BATCH_SIZE, EPOCHS)  # the parameters of a simulated workload
@@ -83,11 +53,11 @@ def check(spec: SweepSpec) -> None:
     """
     if not spec.axes:
         raise UsageError(
-            "there is nothing to sweep", "give an axis, such as --power-limit 150:300:25"
+            "there is nothing to sweep", "give values to try, such as --power-limit 150:300:25"
         )
     for name in spec.axes:
         is_name = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
-        if name not in KNOBS and not is_name:
+        if name not in CONTROL_AXES and not is_name:
             raise UsageError(
                 f"{name!r} cannot name an axis", "use letters, digits and _, as in batch_size"
             )
@@ -108,7 +78,7 @@ def check(spec: SweepSpec) -> None:
             "no command to run", "put it after --, as in: -- python train.py; or give --sim"
         )
     else:
-        own = [name for name in spec.axes if name not in KNOBS]
+        own = [name for name in spec.axes if name not in CONTROL_AXES]
         texts = [*spec.command, *spec.environ.values(), spec.cwd]
         _check_texts([*texts, *spec.environ, *spec.axes.values()], spec.environ)
         check_placeholders(texts, own)
@@ -175,7 +145,7 @@ def _check_simulated(spec: SweepSpec, simulated: SimulationSpec) -> None:
     if noise is not None and not 0 <= noise < 1:
         raise UsageError(f"the run noise is {noise:g}", "give a share, as in 0.01 for 1 %")
     for name in spec.axes:
-        if name not in {*KNOBS, *SIMULATED}:
+        if name not in {*CONTROL_AXES, *SIMULATED}:
             raise UsageError(
                 f"a simulated workload has no {name}",
                 f"its parameters are {' and '.join(SIMULATED)}",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from joulewise.analyse.run_windows import measure_windows
 from joulewise.analyse.stored_result import load_or_compute_result
 from joulewise.data import Kind, Span
 from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, WARM_UP, Setting, TrialState
@@ -24,7 +25,7 @@ from joulewise.store.runs import find
 from joulewise.store.spans import SpanTable, read_spans
 from joulewise.store.trace import open_device_stream
 from joulewise.sweep import stored_sweeps as sweeps
-from joulewise.sweep.runners.early_stop import STEP, UNSTEADY_STEPS, measure_window
+from joulewise.sweep.runners.early_stop import STEP, UNSTEADY_STEPS
 from joulewise.sweep.spec import SimulationSpec
 from joulewise.sweep.validate import BATCH_SIZE, EPOCHS
 from joulewise.units import NS_PER_S
@@ -83,7 +84,7 @@ def _runs(which: str, store: Path) -> list[Path]:
     except UsageError:
         if not (store / SWEEPS).is_dir():
             raise
-    sweep = sweeps.load(sweeps.find(store, which))
+    sweep = sweeps.load_sweep(sweeps.find_sweep(store, which))
     runs: dict[Setting, Path] = {}
     for trial in sweep.trials:
         is_done = trial.state is TrialState.DONE and trial.look_s is None and trial.block != WARM_UP
@@ -117,7 +118,7 @@ class _Recorded:
         device = gpus[0]
         key = device.info.key
         window_ns, number = _find_window(spans, result.run.span)
-        power_w = measure_window(run, result, window_ns, spans, [key])[key].mean_w
+        power_w = measure_windows(run, result, [window_ns], [key], spans)[0][key].mean_w
         if power_w is None:
             raise UsageError(f"{run.name} has no power readings of {key}", "name another run")
         step_s = (window_ns[1] - window_ns[0]) / NS_PER_S / number
@@ -132,7 +133,7 @@ class _Recorded:
         """What a fit to a run on this board needs."""
         busy = self._mean("gpu_utilisation_pct")
         return RecordedSteps(
-            self._knobs(board),
+            self._controls(board),
             self.step_s,
             self.power_w,
             self._mean("sm_clock_mhz"),
@@ -149,7 +150,7 @@ class _Recorded:
             steps, controls=ControlSettings(limit_w), power_w=scale * steps.power_w, clock_mhz=None
         )
 
-    def _knobs(self, board: Board) -> ControlSettings:
+    def _controls(self, board: Board) -> ControlSettings:
         controls = self.manifest.options.get("settings", {}).get(self.device.info.key, {})
         default_w = self.device.default_limit_w or board.limits.default_w
         limit_w = controls.get(POWER_LIMIT) or self.device.settings.get(POWER_LIMIT, default_w)

@@ -84,7 +84,7 @@ class ToyDevice(BaseDevice):
 
     def _set(self, info: ControlInfo, value: float) -> None:
         self._count()
-        if info.knob is ControlKind.POWER_LIMIT:
+        if info.control is ControlKind.POWER_LIMIT:
             self._limit_w = value
 
     def _reset(self, info: ControlInfo) -> None:

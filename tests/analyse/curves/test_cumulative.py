@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from joulewise.analyse.chunks import ArrayStream
 from joulewise.analyse.curves.run import run_curves
-from joulewise.analyse.curves.series import growth_of
+from joulewise.analyse.curves.series import accumulate_energy
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import write_result
 from joulewise.data import Source
@@ -40,17 +40,17 @@ def test_it_ends_at_the_result(tmp_path_factory, lost, counts, seconds):
     made.fast(device("gpu0", measured=measured), noisy(150), lost=lost)
     made.fast(device("cpu0", source=Source.MODELLED), noisy(60, 1))
     curves = run_curves(made.write())
-    total, growth = curves.result.run.total, curves.growth
+    total, cumulative = curves.result.run.total, curves.cumulative
     if total is None or total.at_least:
-        assert growth is None
+        assert cumulative is None
         return
-    assert (growth.energy_j[-1], growth.error_j[-1]) == (total.value, total.error)
-    assert growth.t_s[-1] == pytest.approx(seconds)
-    assert (growth.energy_j[0], growth.error_j[0]) == (0.0, 0.0)
+    assert (cumulative.energy_j[-1], cumulative.error_j[-1]) == (total.value, total.error)
+    assert cumulative.t_s[-1] == pytest.approx(seconds)
+    assert (cumulative.energy_j[0], cumulative.error_j[0]) == (0.0, 0.0)
     uses = curves.result.run.devices
     for one in curves.devices:  # and so does each device, by the same windows computed anew
-        assert one.growth.energy_j[-1] == pytest.approx(uses[one.key].energy.value, rel=1e-9)
-        assert one.growth.error_j[-1] == pytest.approx(uses[one.key].energy.error, rel=0.01)
+        assert one.cumulative.energy_j[-1] == pytest.approx(uses[one.key].energy.value, rel=1e-9)
+        assert one.cumulative.error_j[-1] == pytest.approx(uses[one.key].energy.error, rel=0.01)
 
 
 @some
@@ -61,20 +61,20 @@ def test_pieces_add_up_to_what_was_drawn_so_far(levels_w, pieces):
     count_j = np.append(0, np.cumsum(power_w[1:] * 0.1))
     lane = ArrayStream({"t_ns": t_ns, "power_w": power_w, "energy_j": count_j})
     edges_ns = np.linspace(t_ns[2], t_ns[-3], pieces + 1).astype(np.int64)
-    growth, _ = growth_of(
+    cumulative, _ = accumulate_energy(
         lambda _, which: lane if which is StreamKind.FAST else None,
         device("gpu0"),
         edges_ns,
         faulty=False,
     )
-    added_j = np.cumsum(growth.mean_w[1:] * np.diff(growth.t_s))
-    assert growth.energy_j[1:] == pytest.approx(added_j, rel=1e-6)
+    added_j = np.cumsum(cumulative.mean_w[1:] * np.diff(cumulative.t_s))
+    assert cumulative.energy_j[1:] == pytest.approx(added_j, rel=1e-6)
 
 
 def test_an_unknown_total_has_no_curve(tmp_path):
     made = MadeRun(tmp_path / "run")
     made.fast(device("gpu0"), noisy(150), lost=[(-1, 20)])
-    assert run_curves(made.write()).growth is None
+    assert run_curves(made.write()).cumulative is None
 
 
 def test_time_without_an_answer_widens_the_error_as_it_does_the_results(tmp_path):
@@ -86,7 +86,7 @@ def test_time_without_an_answer_widens_the_error_as_it_does_the_results(tmp_path
     use = curves.result.run.devices["gpu0"]
     # 1 % of what was drawn in the 4 s of 20 in which nothing checked the counter.
     assert use.energy.error_sampling > 0.01 * use.energy.value * 4 / 20
-    assert gpu.growth.error_j[-1] == pytest.approx(use.energy.error, rel=1e-9)
+    assert gpu.cumulative.error_j[-1] == pytest.approx(use.energy.error, rel=1e-9)
 
 
 def test_the_curve_ends_at_the_stored_result(tmp_path):
@@ -96,5 +96,5 @@ def test_the_curve_ends_at_the_stored_result(tmp_path):
     result = analyse(run)
     kept = replace(result.run.total, value=result.run.total.value + 1)
     write_result(run, replace(result, run=replace(result.run, total=kept)))
-    growth = run_curves(run).growth
-    assert (growth.energy_j[-1], growth.error_j[-1]) == (kept.value, kept.error)
+    cumulative = run_curves(run).cumulative
+    assert (cumulative.energy_j[-1], cumulative.error_j[-1]) == (kept.value, kept.error)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.chunks import ArrayStream
-from joulewise.analyse.curves.downsample import EnvelopeBuilder, even_edges, pixel_edges, show
+from joulewise.analyse.chunks import ArrayStream, show
+from joulewise.analyse.curves.downsample import EnvelopeBuilder, even_edges, pixel_edges
 from joulewise.analyse.time_intervals import TimeInterval
 
 brief = settings(max_examples=80, deadline=None)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.chunks import ArrayStream
-from joulewise.analyse.curves.downsample import show
-from joulewise.analyse.curves.sampling import Intervals
+from joulewise.analyse.chunks import ArrayStream, show
+from joulewise.analyse.curves.run import Intervals
 from joulewise.analyse.time_intervals import TimeInterval
 
 S = 10**9

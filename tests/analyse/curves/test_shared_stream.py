@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from joulewise.analyse.chunks import ArrayStream
-from joulewise.analyse.curves.downsample import SharedStream
+from joulewise.analyse.chunks import ArrayStream, SharedStream
 
 LANE = ArrayStream(
     {"t_ns": np.arange(7), "power_w": np.arange(7.0), "energy_j": np.zeros(7)}, chunk_rows=3

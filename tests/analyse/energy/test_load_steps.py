@@ -75,3 +75,26 @@ def test_no_window_has_less_than_the_device_draws_at_least(period_s, length_s, h
     short = windows(*np.column_stack([starts_s, starts_s + 0.01]))
     found = window_energy(device(sensor), lane(fast), lane(buffer) if has_samples else None, short)
     assert found.energy_j.min() > 0
+
+
+def test_spans_with_pauses_too_short_for_the_sensor_between_them_are_inside_their_errors():
+    """A part of such a pause lies in readings of the spans, and the other way round."""
+    quarter, pause_s, errors = Sensor(period_s=0.1, window_s=0.025, lag_s=0.02), 0.03, []
+    for seed in range(12):
+        draw = np.random.default_rng(seed)
+        length_s, load_w = np.exp(draw.uniform(*np.log((0.1, 0.5)), 40)), draw.uniform(80, 300, 40)
+        start_s = 1.0 + np.cumsum(np.append(0.0, length_s[:-1] + pause_s))
+
+        def energy_at(t_s, start_s=start_s, length_s=length_s, load_w=load_w):
+            t_s = np.asarray(t_s, float)
+            on_s = np.clip(t_s[..., None] - start_s, 0.0, length_s)
+            return 2 * IDLE_W * t_s + ((load_w - 2 * IDLE_W) * on_s).sum(axis=-1)
+
+        fast, buffer = lanes(energy_at, sensor=quarter, time_s=start_s[-1] + 2.0)
+        spans = windows(*np.column_stack([start_s, start_s + length_s]))
+        found = window_energy(device(quarter), lane(fast), lane(buffer), spans)
+        drawn_j = load_w * length_s
+        errors.append(np.stack([found.energy_j - drawn_j, found.error_sampling_j]) / drawn_j)
+    off, stated = np.abs(np.concatenate(errors, axis=1))
+    assert np.mean(off <= stated) > 0.95
+    assert np.median(stated) < 0.1

@@ -89,13 +89,6 @@ class TestConstantLoad:
         assert found.integral_j[0] == pytest.approx(2000, abs=1)
         assert found.integral_j[0] != found.counter_j[0]
 
-    def test_new_values_a_second(self):
-        found = measure(constant(200), (1, 11), sensor=Sensor(noise_w=0.3))
-        assert found.power_hz == pytest.approx(50, rel=0.02)
-        assert found.counter_hz == pytest.approx(10, rel=0.02)
-        often = measure(constant(200), (1, 11), rate_hz=200, sensor=Sensor(noise_w=0.3))
-        assert often.counter_hz == pytest.approx(50, rel=0.02)
-
 
 class TestEdges:
     def test_a_reading_belongs_to_the_time_before_it_less_its_lag(self):

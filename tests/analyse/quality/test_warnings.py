@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +12,11 @@ import pytest
 from joulewise.analyse.quality.run import from_notes, too_short
 from joulewise.analyse.run_result import analyse
 from joulewise.data import SensorProfile, Source, Unavailable, WarningCode
+from joulewise.data.sweeps import Setting
+from joulewise.data.tuning import Tuning, TuningPhase, TuningState
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import CommandRecord, RecorderRecord
+from joulewise.store.tuning_file import write_tuning
 from tests.helpers.run_directories import PID, START, MadeRun, S, device
 
 OURS = (PID, "python", True)
@@ -71,8 +75,8 @@ def test_a_gap_warning_says_what_stands_in_for_the_readings(made, measured, coun
 @pytest.mark.parametrize(
     ("awake_s", "until_s", "said"),
     [
-        (0, 6, "in 6.0 s of 10.0 s only, up to 6.0 s after the start"),
-        (7, 99, "in 3.0 s of 10.0 s only, from 7.0 s after the start on"),
+        (0, 6, "for only 6.0 of 10.0 s, up to 6.0 s after the start"),
+        (7, 99, "for only 3.0 of 10.0 s, from 7.0 s after the start on"),
         (7, 9, "from 7.0 s after the start on and up to 9.0 s after the start"),
     ],
 )
@@ -166,6 +170,41 @@ def test_a_power_limit_that_someone_changed_during_the_run(made):
     (warning,) = warnings(made)
     assert (warning.code, warning.device) == (WarningCode.SETTING_CHANGED, "gpu0")
     assert warning.message.endswith(": from 150 W to 180 W 5 s after the start")
+
+
+def tuned(made, *limits_w, device="gpu0"):
+    """Write the record of a tuner that had these limits in force for 3 s each."""
+    settings = [Setting.of({"power_limit_w": float(limit_w)}) for limit_w in limits_w] + [None]
+    phases = [
+        TuningPhase(TuningState.EXPLORING, each, 3.0 * place, 3.0 * place + 3.0)
+        for place, each in enumerate(settings)
+    ]
+    tuning = Tuning(
+        "edp", ("power_limit_w",), TuningState.ENDED, True, "", Setting.of({"power_limit_w": 300.0})
+    )
+    write_tuning(made.path, replace(tuning, devices=(device,), phases=tuple(phases)))
+
+
+def limits_of_a_tuned_run(t):
+    return 300 if t < 2 else 150 if t < 5 else 180 if t < 8 else 300
+
+
+def test_changes_that_the_runs_own_tuner_made_are_no_news(made):
+    made.fast(device("gpu0"), noisy(150))
+    made.slow("gpu0", enforced_limit_w=limits_of_a_tuned_run, throttle_reasons=lambda _: 0x4)
+    assert {w.code for w in warnings(made)} == {WarningCode.SETTING_CHANGED, WarningCode.THROTTLED}
+    tuned(made, 150, 180)
+    assert warnings(made) == []
+
+
+def test_of_a_tuned_run_changes_by_others_are_news(made):
+    made.fast(device("gpu0"), noisy(150))
+    made.slow("gpu0", enforced_limit_w=limits_of_a_tuned_run)
+    tuned(made, 150)
+    (warning,) = warnings(made)
+    assert warning.message.endswith(": from 150 W to 180 W 5 s after the start")
+    tuned(made, 150, 180, device="gpu1")
+    assert [warning.code for warning in warnings(made)] == [WarningCode.SETTING_CHANGED]
 
 
 def test_a_power_limit_that_stays_is_no_news(made):
@@ -304,7 +343,7 @@ def test_a_cpu_that_works_for_others(made):
     (warning,) = busy_machine(made)  # 4 CPUs, 10 s, half busy; the command took 1.5 s, we 0.2 s
     assert (warning.code, warning.device) == (WarningCode.OTHER_PROCESSES, "cpu0")
     assert warning.message == (
-        "most of the CPU work was by other programs (18.3 of 20.0 s); "
+        "other programs did most of the CPU work (18.3 of 20.0 CPU seconds); "
         "the command's share of the energy above idle is about 10.8 J"
     )
 
@@ -340,7 +379,7 @@ def test_spans_that_are_too_short(tmp_path):
     assert warning.span == "step"
     assert warning.message.startswith("too short for the sensors")
     assert warning.message.endswith("all spans 'step' (10 ms)")
-    assert "have less than 10 % here; a higher --rate may help" in warning.hint
+    assert "have an error below 10 %; a higher --rate may help" in warning.hint
 
 
 def test_spans_of_all_names_that_are_too_short_are_one_warning(tmp_path):
@@ -361,7 +400,7 @@ def test_the_length_that_would_do_is_above_that_of_every_span_that_is_too_short(
     )
     (warning,) = too_short([], spans, energy_j, sampling_j, 10.0)
     assert "all spans 'step'" in warning.message
-    assert warning.hint == "spans of 218 ms and more have less than 10 % here"
+    assert warning.hint == "in this run, spans of at least 218 ms have an error below 10 %"
 
 
 def test_a_sensor_polled_at_its_update_rate_is_not_advised_a_higher_one(tmp_path):
@@ -420,7 +459,7 @@ SHOWN = "all readings together show 2000 J; it stopped it"
 @pytest.mark.parametrize(
     ("limit_j", "said"),
     [
-        (1900.0, f"{USED_UP}; the whole run took 2000 J, 100 J over; it stopped it"),
+        (1900.0, f"{USED_UP}; the whole run took 2000 J, 100 J too much; it stopped it"),
         (2100.0, f"{USED_UP}, as was estimated at that moment; {SHOWN}"),
     ],
 )

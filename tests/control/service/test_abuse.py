@@ -53,7 +53,7 @@ leases = st.fixed_dictionaries(
                 {
                     "device": st.sampled_from(["gpu0", "TOY-gpu0", "gpu1"]),
                     "settings": st.dictionaries(
-                        st.sampled_from([*(knob.value for knob in ControlKind), "colour"]),
+                        st.sampled_from([*(control.value for control in ControlKind), "colour"]),
                         st.floats() | st.sampled_from([60, 65, 70, 100, 10**400]),
                         max_size=2,
                     ),
@@ -66,7 +66,7 @@ leases = st.fixed_dictionaries(
 )
 releases = st.builds(lambda n: {"kind": "release", "hold": str(n)}, st.integers(0, 5))
 lines = st.sampled_from([60, 65, 70]).map(lease_line) | (leases | releases | anything).map(
-    lambda told: json.dumps(told).encode() + b"\n"
+    lambda payload: json.dumps(payload).encode() + b"\n"
 )
 pieces = st.lists(lines | st.binary(max_size=200), max_size=20).map(b"".join)
 

@@ -58,11 +58,13 @@ def test_what_is_in_none_is_refused_with_the_ranges(config, value):
 
 
 @pytest.mark.parametrize(
-    ("device", "knob"), [(OTHER, ControlKind.POWER_LIMIT), (GPU, ControlKind.MEMORY_CLOCK)], ids=str
+    ("device", "control"),
+    [(OTHER, ControlKind.POWER_LIMIT), (GPU, ControlKind.MEMORY_CLOCK)],
+    ids=str,
 )
-def test_what_is_not_listed_is_not_changed(config, device, knob):
+def test_what_is_not_listed_is_not_changed(config, device, control):
     with pytest.raises(PermissionDeniedError, match=r"ask its administrator to list it in"):
-        config(WHOLE).check(device, knob, 180)
+        config(WHOLE).check(device, control, 180)
 
 
 def test_a_file_that_lists_nothing_allows_nothing(config):
@@ -82,7 +84,7 @@ def test_a_device_is_known_by_its_key_its_uid_and_its_name(config, like):
 def test_without_a_file_a_group_is_named_and_the_devices_decide():
     Config("root").check(GPU, ControlKind.MEMORY_CLOCK, 5000)
     assert read_config(None, "root").allowed is None
-    with pytest.raises(UsageError, match="nobody is allowed"):
+    with pytest.raises(UsageError, match="no group is named"):
         read_config(None, None)
 
 

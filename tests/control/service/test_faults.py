@@ -20,11 +20,11 @@ class Buggy(Board):
     is_mad = False
     looks = 0
 
-    def get(self, knob):
+    def get(self, control):
         self.looks += 1
         if self.is_mad:
             raise ZeroDivisionError("a bug of ours")
-        return super().get(knob)
+        return super().get(control)
 
 
 class Place:

@@ -38,11 +38,11 @@ def test_one_die_reports_for_both_and_the_other_has_no_zero(install, find):
     assert recorded_device(silent, {}).sources == {}
 
 
-@pytest.mark.parametrize("told", ["N/A", 0])
+@pytest.mark.parametrize("reported", ["N/A", 0])
 @pytest.mark.parametrize("counts", [True, False])
-def test_every_kind_of_silence_makes_a_silent_die(install, find, told, counts):
+def test_every_kind_of_silence_makes_a_silent_die(install, find, reported, counts):
     pair = mi250_pair()
-    pair[1].power = dict.fromkeys(pair[1].power, told)
+    pair[1].power = dict.fromkeys(pair[1].power, reported)
     fake = install(*pair)
     answer = fake.amdsmi_get_energy_count
 

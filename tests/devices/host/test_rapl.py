@@ -220,8 +220,8 @@ class TestLimits:
         odd = replace(LAPTOP.packages[0], limits_w=(before_w, before_w))
         bench = Bench(tmp_path, replace(LAPTOP, packages=(odd,)))
         assert bench.devices()["cpu0"].get(ControlKind.POWER_LIMIT) == before_w
-        for knob in (ControlKind.POWER_LIMIT, ControlKind.POWER_LIMIT_SHORT):
-            bench.devices()["cpu0"].set(knob, 30)
+        for control in (ControlKind.POWER_LIMIT, ControlKind.POWER_LIMIT_SHORT):
+            bench.devices()["cpu0"].set(control, 30)
         later = bench.devices()["cpu0"]
         later.put_back(ControlKind.POWER_LIMIT, before_w)
         assert later.get(ControlKind.POWER_LIMIT) == before_w

@@ -9,9 +9,8 @@ import pynvml
 import pytest
 
 from joulewise.data import ControlInfo, ControlKind, Unavailable
-from joulewise.devices.nvidia.nvml_errors import fault
-from joulewise.errors import DeviceError, OutOfRangeError, PermissionDeniedError
-from joulewise.process.installation import installed_command
+from joulewise.devices.nvidia.nvml_library import fault
+from joulewise.errors import DeviceError, OutOfRangeError, PermissionDeniedError, installed_command
 from tests.helpers.nvml_devices import on, simulated
 
 
@@ -49,16 +48,16 @@ def test_the_sm_clock_takes_the_supported_clocks(device):
 
 @on("a100")
 @pytest.mark.parametrize(
-    ("knob", "clock", "lock"),
+    ("control", "clock", "lock"),
     [
         (ControlKind.SM_CLOCK, 1005, "sm_lock_mhz"),
         (ControlKind.MEMORY_CLOCK, 1215, "memory_lock_mhz"),
     ],
 )
-def test_a_clock_is_locked_to_one_value_and_unlocked(device, machine, knob, clock, lock):
-    device.set(knob, clock)
+def test_a_clock_is_locked_to_one_value_and_unlocked(device, machine, control, clock, lock):
+    device.set(control, clock)
     assert getattr(machine.shared.controls(0), lock) == (clock, clock)
-    device.reset(knob)
+    device.reset(control)
     assert getattr(machine.shared.controls(0), lock) is None
 
 
@@ -118,10 +117,10 @@ def test_without_root_every_control_names_what_gives_the_right(machine, monkeypa
     (device,) = machine.gpus()
     limit, clock = device.controls[ControlKind.POWER_LIMIT], device.controls[ControlKind.SM_CLOCK]
     device.close()
-    for knob in (limit, clock):
-        assert f"`sudo -E {installed_command()} …`" in knob.writable.fix
-        assert "guard --group NAME --unit" in knob.writable.fix
-        assert "nvidia-smi" not in knob.writable.fix  # which would leave it set
+    for control in (limit, clock):
+        assert f"`sudo -E {installed_command()} …`" in control.writable.fix
+        assert "guard --group NAME --unit" in control.writable.fix
+        assert "nvidia-smi" not in control.writable.fix  # which would leave it set
     assert limit.maximum == 300
 
 
@@ -130,8 +129,8 @@ def test_a_real_driver_is_assumed_to_obey_root(machine, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     (device,) = machine.gpus()
     assert all(
-        device.controls[knob].writable is True
-        for knob in (ControlKind.POWER_LIMIT, ControlKind.SM_CLOCK)
+        device.controls[control].writable is True
+        for control in (ControlKind.POWER_LIMIT, ControlKind.SM_CLOCK)
     )
     device.close()
 
@@ -155,8 +154,8 @@ def test_the_simulated_driver_reports_who_may_set_controls(monkeypatch, tmp_path
         with another_user():
             (device,) = machine.gpus()
             permitted = {
-                device.controls[knob].writable
-                for knob in (ControlKind.POWER_LIMIT, ControlKind.SM_CLOCK)
+                device.controls[control].writable
+                for control in (ControlKind.POWER_LIMIT, ControlKind.SM_CLOCK)
             }
             device.close()
     (answer,) = permitted
@@ -169,19 +168,19 @@ def test_the_simulated_driver_reports_who_may_set_controls(monkeypatch, tmp_path
 
 @on("a100", "gpu0:denied")
 @pytest.mark.parametrize(
-    ("knob", "value", "command", "reset"),
+    ("control", "value", "command", "reset"),
     [
         (ControlKind.POWER_LIMIT, 150.0, "-pl 150", "-pl 400"),
         (ControlKind.SM_CLOCK, 1005.0, "-lgc 1005,1005", "-rgc"),
         (ControlKind.MEMORY_CLOCK, 1215.0, "-lmc 1215,1215", "-rmc"),
     ],
 )
-def test_a_denied_setting_raises_with_the_exact_command(device, knob, value, command, reset):
+def test_a_denied_setting_raises_with_the_exact_command(device, control, value, command, reset):
     with pytest.raises(PermissionDeniedError) as refusal:
-        device.set(knob, value)
+        device.set(control, value)
     assert f"sudo nvidia-smi -i 0 {command}`" in refusal.value.hint
     with pytest.raises(PermissionDeniedError) as refusal:
-        device.reset(knob)
+        device.reset(control)
     assert f"sudo nvidia-smi -i 0 {reset}`" in refusal.value.hint
 
 

@@ -418,6 +418,7 @@ def test_power_and_energy_are_read_first(machine, monkeypatch):
         "nvmlDeviceGetUUID": 3,
         "nvmlDeviceGetName": 3,
         "nvmlDeviceGetArchitecture": 3,
+        "nvmlDeviceGetCudaComputeCapability": 3,
         "nvmlDeviceGetPowerUsage": 3,
         "nvmlDeviceGetTotalEnergyConsumption": 3,
     }

@@ -7,7 +7,7 @@ import pytest
 
 from joulewise import errors
 from joulewise.data import Unavailable
-from joulewise.devices.nvidia.nvml_errors import fault
+from joulewise.devices.nvidia.nvml_library import fault
 
 CODES = sorted(
     value

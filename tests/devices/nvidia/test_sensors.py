@@ -19,6 +19,7 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.devices.nvidia import throttle_names
+from joulewise.devices.nvidia.nvml_library import generation, opened
 from joulewise.errors import DeviceLostError, NotSupportedError
 from joulewise.testing import DeviceConformance
 from tests.helpers.nvml_devices import (
@@ -430,3 +431,19 @@ def test_a_closed_device_raises_for_a_control_that_it_never_had(device):
 def test_a_control_of_other_devices_is_not_supported(device):
     with pytest.raises(NotSupportedError):
         device.set(ControlKind.POWER_LIMIT_SHORT, 1)
+
+
+@pytest.mark.parametrize(
+    ("board", "capability"), [("v100", (7, 0)), ("a100", (8, 0)), ("gh200", (9, 0))]
+)
+def test_the_capability_of_every_generation_is_read(monkeypatch, tmp_path, board, capability):
+    """A row of the tables for a single board of a generation must find it."""
+    with simulated(monkeypatch, board, folder=tmp_path), opened():
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        assert generation(handle, lambda: None).capability == capability
+
+        def refuse(_handle):
+            raise pynvml.NVMLError_NotSupported
+
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", refuse)
+        assert generation(handle, lambda: None).capability == (0, 0)

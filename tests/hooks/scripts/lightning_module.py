@@ -21,7 +21,9 @@ class Regression(lightning.LightningModule):
         self.layer = torch.nn.Linear(8, 1)
 
     def training_step(self, batch, batch_idx):
-        return torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+        loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+        self.log("train_loss", loss, on_step=True, on_epoch=True)
+        return loss
 
     def validation_step(self, batch, batch_idx):
         self.log("loss", torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1]))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.report.charts import vega
+from joulewise.report.charts import files
 from joulewise.report.charts.files import FORMATS, write_chart
 from joulewise.report.charts.sweep import chart_sweep
 from joulewise.report.tables import as_csv
@@ -23,9 +23,9 @@ def figure(tmp_path):
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    vega.javascript_bundle.cache_clear()
+    files.javascript_bundle.cache_clear()
     yield
-    vega.javascript_bundle.cache_clear()
+    files.javascript_bundle.cache_clear()
 
 
 @pytest.fixture
@@ -113,9 +113,9 @@ def test_a_missing_extra_names_the_install_command(figure, tmp_path, monkeypatch
 
 
 def test_the_javascript_bundle_is_cached(making, tmp_path):
-    first = vega.javascript_bundle()
-    vega.javascript_bundle.cache_clear()
-    assert vega.javascript_bundle() == first
+    first = files.javascript_bundle()
+    files.javascript_bundle.cache_clear()
+    assert files.javascript_bundle() == first
     assert len(making) == 1
     assert "</script" not in first
     cached = list((tmp_path / "cache" / "joulewise").iterdir())
@@ -123,19 +123,19 @@ def test_the_javascript_bundle_is_cached(making, tmp_path):
 
 
 def test_a_cached_bundle_of_another_version_is_ignored(making, monkeypatch):
-    vega.javascript_bundle()
-    vega.javascript_bundle.cache_clear()
-    monkeypatch.setattr(vega, "version", lambda _name: "0.0")
-    vega.javascript_bundle()
+    files.javascript_bundle()
+    files.javascript_bundle.cache_clear()
+    monkeypatch.setattr(files, "version", lambda _name: "0.0")
+    files.javascript_bundle()
     assert len(making) == 2
 
 
 def test_without_a_cache_the_bundle_is_built_anew(making, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert vega.javascript_bundle()
-    vega.javascript_bundle.cache_clear()
-    assert vega.javascript_bundle()
+    assert files.javascript_bundle()
+    files.javascript_bundle.cache_clear()
+    assert files.javascript_bundle()
     assert len(making) == 2
 
 
@@ -143,7 +143,7 @@ def test_a_relative_cache_folder_is_ignored(making, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
     monkeypatch.setenv("HOME", str(tmp_path))
-    vega.javascript_bundle()
+    files.javascript_bundle()
     assert not (tmp_path / "here").exists()
     assert list((tmp_path / ".cache" / "joulewise").iterdir())
     assert making
@@ -156,7 +156,7 @@ def test_a_user_without_a_home_gets_figures(making, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert vega.javascript_bundle()
+    assert files.javascript_bundle()
     assert making
 
 
@@ -183,10 +183,10 @@ assert "HOME" not in os.environ
 
 
 def test_an_empty_cached_bundle_is_built_anew(making, tmp_path):
-    first = vega.javascript_bundle()
-    vega.javascript_bundle.cache_clear()
+    first = files.javascript_bundle()
+    files.javascript_bundle.cache_clear()
     (cached,) = (tmp_path / "cache" / "joulewise").iterdir()
     cached.write_bytes(b"")
-    assert vega.javascript_bundle() == first
+    assert files.javascript_bundle() == first
     assert cached.read_text("utf-8") == first
     assert len(making) == 2

@@ -17,7 +17,7 @@ from joulewise.report.charts.records import mean_and_deviation
 from joulewise.report.charts.run import chart_runs
 from joulewise.report.charts.theme import apply_theme, theme_config
 from joulewise.report.html.pages import run_page
-from joulewise.report.inputs import LoadedRuns
+from joulewise.report.resolve import LoadedRuns
 from joulewise.report.tables import as_csv
 from joulewise.store.layout import MANIFEST, STREAM, TRACE, StreamKind
 from joulewise.store.manifest import read_manifest, write_manifest

@@ -130,9 +130,9 @@ OF_RUNS = {"power-over-time", "energy-over-time", "epochs-by-limit"}
 def test_energy_so_far_and_epochs_match_the_study(studied):
     """At 150 W energy grows slowest, takes longest and ends lowest, in each epoch as in all."""
     charts = chart_sweep(*studied("ecg"))
-    growth = chart(charts, "energy-over-time").table.records
-    assert [it["power_limit_w"] for it in growth] == LIMITS
-    energies, times = ([it[name] for it in growth] for name in ("energy_j", "time_s"))
+    cumulative = chart(charts, "energy-over-time").table.records
+    assert [it["power_limit_w"] for it in cumulative] == LIMITS
+    energies, times = ([it[name] for it in cumulative] for name in ("energy_j", "time_s"))
     assert energies == sorted(energies)
     assert times == sorted(times, reverse=True)
     epochs = chart(charts, "epochs-by-limit").table.records

@@ -344,7 +344,7 @@ def test_a_sweep_in_virtual_time_has_no_drift(tmp_path):
     virtual = replace(sweep, asked={"simulated": {"gpu": "v100", "workload": "resnet50"}})
     for one, has_drift in ((sweep, True), (virtual, False)):
         result = evaluate(one)
-        assert any(it.code.value == "drift" for it in result.cautions) is has_drift
+        assert any(it.code.value == "drift" for it in result.warnings) is has_drift
         assert any(it.key == "drift" for it in charts_of((one, result))) is has_drift
 
 

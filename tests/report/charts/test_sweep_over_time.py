@@ -69,9 +69,9 @@ def test_energy_so_far_ends_at_the_energy_of_the_results(swept):
 
 
 def test_energy_so_far_is_averaged_at_4_hz_over_unfinished_runs(swept):
-    growth = chart(charts(swept), "energy-over-time").tables["growth"].records
+    cumulative = chart(charts(swept), "energy-over-time").tables["growth"].records
     for limit_w in LIMITS:
-        mine, runs = at_limit(growth, limit_w), results(swept, limit_w)
+        mine, runs = at_limit(cumulative, limit_w), results(swept, limit_w)
         t_s = np.array([it["t_s"] for it in mine])
         assert np.diff(t_s) == pytest.approx(np.full(len(t_s) - 1, 0.25), rel=1e-4)
         assert [it["runs"] for it in mine] == [sum(run.time_s >= t for run in runs) for t in t_s]

@@ -24,7 +24,7 @@ def test_what_is_alike_is_one():
 
 
 def test_what_is_not_heeded_is_said():
-    line = said(("gpu0", V100, "measured"), joined=True, unheeded=("--rate",))
+    line = said(("gpu0", V100, "measured"), joined=True, ignored_options=("--rate",))
     assert line.endswith(f"joining run {RUN}, without its own --rate")
 
 

@@ -25,9 +25,9 @@ LEFT = "3 min 20 s left"
     ],
 )
 def test_what_has_no_room_is_said_shorter_or_not(room, said):
-    told = line(SETTINGS, RUNS, BEST, LEFT, room).plain
-    assert told == said
-    assert len(told) <= room
+    result = line(SETTINGS, RUNS, BEST, LEFT, room).plain
+    assert result == said
+    assert len(result) <= room
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

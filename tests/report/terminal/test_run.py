@@ -75,10 +75,10 @@ def result(**changed):
     return RunResult(**{**defaults, **changed})
 
 
-def drawn(told, width=80, encoding="utf-8", **options):
+def drawn(reported, width=80, encoding="utf-8", **options):
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
-    draw(told, Console(file=file, width=width, highlight=False, markup=False), **options)
+    draw(reported, Console(file=file, width=width, highlight=False, markup=False), **options)
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -108,8 +108,8 @@ def test_a_cpu_that_is_counted_is_counted_for_the_whole_machine():
 def test_the_total_sums_what_counts_and_says_what_it_leaves_out():
     text = drawn(result())
     assert line_with(text, "total ").startswith("total 10.0 kJ ± 0.4 % 100 W")
-    assert "not in the total: gpu1, gpu2, not used by any process of the command" in text
-    assert "not in the total: gpu3, GPU is lost" in text
+    assert "not in the total: gpu1, gpu2 (not used by any process of the command)" in text
+    assert "not in the total: gpu3 (GPU is lost" in text
 
 
 def test_the_last_sentence_is_the_finding():
@@ -133,8 +133,8 @@ def test_net_of_several_gpus_is_also_told_together():
     uses = {"gpu0": GPU, "gpu1": GPU}
     whole = SpanResult(Span("run", None, 0, S), total([GPU.energy, GPU.energy]), uses)
     idle = {key: {"kind": "asleep", "power_w": 40.0} for key in uses}
-    told = drawn(result(run=whole, counted=tuple(uses), details={"baseline": idle}))
-    assert "net of idle, all GPUs: 8.00 kJ ± 0.4 %" in told
+    actual = drawn(result(run=whole, counted=tuple(uses), details={"baseline": idle}))
+    assert "net of idle, all GPUs: 8.00 kJ ± 0.4 %" in actual
 
 
 def test_a_group_has_one_net_or_the_reason_why_not():
@@ -152,6 +152,24 @@ def test_spans_are_summed_up_by_name():
     text = drawn(result())
     assert line_with(text, "epoch ") == "epoch 4 of 5 20.0 s 19.5-20.6 s 2.00 kJ 1.97-2.03 kJ"
     assert line_with(text, "step ") == "step 4000 20.0 ms - - -"
+
+
+def test_with_errors_a_span_of_each_name_has_its_typical_error():
+    energies = [
+        Energy(2000, 30, 40, Source.MEASURED),
+        Energy(2000, 90, 120, Source.MEASURED),
+        Energy(1, 1, 1, Source.MEASURED, at_least=True),
+        None,
+    ]
+    listed = tuple(
+        SpanResult(Span("epoch", at, at * S, (at + 1) * S), energy, {})
+        for at, energy in enumerate(energies)
+    )
+    text = drawn(result(spans=listed), 120, errors=True)
+    assert line_with(text, "span ").endswith("mean energy error of one energy min-max")
+    # 50 J and 150 J of 2000 J; steps are not listed, so nothing is known of one.
+    assert line_with(text, "epoch ").endswith("2.00 kJ ± 5.0 % 1.97-2.03 kJ")
+    assert line_with(text, "step ").endswith("- - -")
 
 
 def test_spans_that_were_cut_off_stand_beside_the_count():
@@ -184,12 +202,12 @@ def test_any_width_and_encoding(width, encoding):
 def test_hostile_names_are_text(hostile):
     about = {"name": hostile, "command": hostile, "host": hostile, "group": hostile}
     spans = {hostile: SPANS["epoch"]}
-    told = result(
+    actual = result(
         details={"about": about, "spans": spans},
         warnings=(QualityWarning(WarningCode.OTHER_PROCESSES, hostile, hostile, hostile),),
         excluded=(Excluded("gpu1", hostile),),
     )
-    text = drawn(told)
+    text = drawn(actual)
     assert "\x1b" not in text
     assert "\r" not in text
     assert text.count("[bold red]x[/]") == (9 if "bold" in hostile else 0)
@@ -215,7 +233,7 @@ def test_how_it_ended(state, code, said):
     [
         (0, "finished, recorder killed"),
         (137, "killed (signal 9), recorder killed"),
-        (None, "interrupted"),
+        (None, "recorder killed"),  # of a process that --pid measured
     ],
 )
 def test_a_command_that_outlived_its_recorder(code, said):
@@ -229,6 +247,11 @@ def test_the_next_commands_can_be_pasted():
     )
 
 
+def test_with_errors_no_command_leads_to_them():
+    assert "--errors" in drawn(result())
+    assert "--errors" not in drawn(result(), errors=True)
+
+
 def test_no_trace_is_offered_where_nothing_was_recorded():
     uses = {key: replace(use, energy=None) for key, use in USES.items()}
     empty = replace(result(details={}), run=SpanResult(result().run.span, None, uses))
@@ -236,6 +259,6 @@ def test_no_trace_is_offered_where_nothing_was_recorded():
 
 
 def test_a_long_name_of_a_span_takes_few_lines_of_the_table():
-    told = drawn(result(details={"spans": {"x" * 3000: SPANS["epoch"]}}))
-    assert "x…" in told
-    assert told.count("x") < 100
+    actual = drawn(result(details={"spans": {"x" * 3000: SPANS["epoch"]}}))
+    assert "x…" in actual
+    assert actual.count("x") < 100

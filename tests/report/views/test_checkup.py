@@ -14,7 +14,7 @@ from rich.console import Console
 from joulewise.data import ControlKind, Kind, Quantity, SensorInfo, Source, Unavailable
 from joulewise.devices import Discovery
 from joulewise.record.sensor_profiles import CalibratedProfile, write_calibrated_profile
-from joulewise.report.terminal.doctor import alike, draw, next_commands, trust
+from joulewise.report.terminal.doctor import alike, draw, next_commands, summarise_sources
 from joulewise.report.views import leases
 from joulewise.report.views.checkup import Checkup, as_json, examine
 from joulewise.testing import ToyClock, ToyDevice
@@ -64,7 +64,7 @@ def test_json_of_a_sensor_and_of_what_is_not_there():
     assert device["sensors"]["fan_pct"] == {"value": None, "reason": "a toy has no fan", "fix": ""}
 
 
-def test_json_of_knobs():
+def test_json_of_controls():
     (toy,) = toys(1)
     denied = Unavailable("only root", "sudo it")
     toy.controls = {
@@ -95,7 +95,7 @@ def test_json_of_knobs():
     assert controls["mem_clock_mhz"]["reason"] == "a toy's memory has one clock"
 
 
-class TestKnobsThatTheGuardServiceTurns:
+class TestControlsOfTheGuardService:
     @pytest.fixture
     def toy(self):
         (toy,) = toys(1)
@@ -110,29 +110,31 @@ class TestKnobsThatTheGuardServiceTurns:
         return checkup(toy)
 
     def test_nobody_is_sent_for_a_right_that_he_has(self, served):
-        told = drawn(served)
-        assert "cannot set power limit" not in told
-        assert "sudo it" not in told
-        row = next(line for line in lines(told) if line.startswith("  power limit "))
+        result = drawn(served)
+        assert "cannot set power limit" not in result
+        assert "sudo it" not in result
+        row = next(line for line in lines(result) if line.startswith("  power limit "))
         assert row.endswith("by the guard service")
 
     def test_json(self, served):
-        knob = as_json(served)["devices"][0]["knobs"]["power_limit_w"]
-        assert not knob["writable"]
-        assert knob["reason"] == "the guard service sets it, within the limits of its configuration"
-        assert knob["fix"] == ""
+        control = as_json(served)["devices"][0]["knobs"]["power_limit_w"]
+        assert not control["writable"]
+        assert (
+            control["reason"] == "the guard service sets it, within the limits of its configuration"
+        )
+        assert control["fix"] == ""
 
     def test_without_the_service_the_fix_is_told(self, toy):
-        told = drawn(checkup(toy))
-        assert "by the guard service" not in told
-        assert "    fix: sudo it" in told
+        result = drawn(checkup(toy))
+        assert "by the guard service" not in result
+        assert "    fix: sudo it" in result
 
 
-def test_json_of_a_readable_knob_that_does_not_answer():
+def test_json_of_a_readable_control_that_does_not_answer():
     (toy,) = toys(1)
     toy.get = lambda _: LOST
-    knob = as_json(checkup(toy))["devices"][0]["knobs"]["power_limit_w"]
-    assert (knob["value"], knob["reason"], knob["fix"]) == (None, LOST.reason, LOST.fix)
+    control = as_json(checkup(toy))["devices"][0]["knobs"]["power_limit_w"]
+    assert (control["value"], control["reason"], control["fix"]) == (None, LOST.reason, LOST.fix)
 
 
 def test_json_is_whole_and_plain():
@@ -157,7 +159,7 @@ def test_slow_devices_are_read_at_the_same_time():
     devices = toys(8)
     all_here = threading.Barrier(len(devices))
 
-    def slow(_knob):
+    def slow(_control):
         all_here.wait(timeout=30)
         return 80.0
 
@@ -196,7 +198,7 @@ def test_what_names_a_board_in_a_reason_or_a_fix_does_not_part_boards():
 def test_one_device():
     found = checkup(*toys(1), missing={"amd": Unavailable("no amdsmi", "pip install it")})
     *shown, _alone, blank, trusted = lines(drawn(found))
-    assert (blank, trusted) == ("", "GPU energy: measured (counter). CPU: no such device found.")
+    assert (blank, trusted) == ("", "GPU energy: measured (counter). CPU: no CPU found.")
     assert shown == [
         "gpu0  Toy 100  TOY-gpu0",
         "  toy · driver 1.0",
@@ -215,8 +217,8 @@ def test_one_device():
         "  amd: no amdsmi",
         "    fix: pip install it",
         "",
-        "leases",
-        "  joulewise holds no setting now",
+        "changed settings (leases)",
+        "  no setting is changed by joulewise now",
     ]
 
 
@@ -259,8 +261,8 @@ def test_a_better_source_has_its_fix_and_boards_may_differ_in_its_number():
     text = drawn(found)
     assert text.count("  why it is not measured: intel-rapl:0 is readable by root only\n") == 1
     assert text.count("    fix: sudo chmod it\n") == 1
-    told = [device["better"] for device in as_json(found)["devices"]]
-    assert told[1] == {"reason": "intel-rapl:1 is readable by root only", "fix": "sudo chmod it"}
+    payload = [device["better"] for device in as_json(found)["devices"]]
+    assert payload[1] == {"reason": "intel-rapl:1 is readable by root only", "fix": "sudo chmod it"}
     assert as_json(checkup(*toys(1)))["devices"][0]["better"] is None
 
 
@@ -316,12 +318,12 @@ def test_colour_only_where_it_is_wanted(monkeypatch):
 def test_trust_names_each_source_and_what_cannot_be_read():
     devices = toys(3)
     devices[1].read = lambda _: LOST
-    assert trust(checkup(*devices, cpu(Source.MODELLED))) == (
+    assert summarise_sources(checkup(*devices, cpu(Source.MODELLED))) == (
         "GPU energy: gpu0, gpu2 measured (counter), gpu1 cannot be read. CPU: modelled."
     )
     samples = cpu(Source.MEASURED)
-    assert trust(checkup(samples)) == (
-        "GPU energy: no such device found. CPU: measured (power samples)."
+    assert summarise_sources(checkup(samples)) == (
+        "GPU energy: no GPU found. CPU: measured (power samples)."
     )
 
 
@@ -348,6 +350,6 @@ def test_a_card_is_told_and_one_of_another_driver_too(tmp_path):
         in text
     )
     assert "joulewise calibrate --gpu" in text
-    told = [entry["calibrated"] for entry in as_json(found)["devices"]]
-    assert told[0]["when"] == "2026-11-16"
-    assert "of yesterday" in told[1]["reason"]
+    payload = [entry["calibrated"] for entry in as_json(found)["devices"]]
+    assert payload[0]["when"] == "2026-11-16"
+    assert "of yesterday" in payload[1]["reason"]

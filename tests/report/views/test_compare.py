@@ -95,16 +95,16 @@ def test_a_device_that_does_not_count_says_so():
 def test_tables_figures_and_json_have_the_same_numbers():
     made_of = compared_runs(*both())
     table = made_of.view.tables[0]
-    quantities = {told["quantity"]: told for told in made_of.told["quantities"]}
+    quantities = {payload["quantity"]: payload for payload in made_of.payload["quantities"]}
     assert "gpu0" in quantities
     for record in table.records:
-        told = quantities[record["quantity"]]
+        payload = quantities[record["quantity"]]
         for name in ("a", "b", "ratio"):
-            assert record[name] == told[name]["mean"]
-            assert record[f"{name}_low"] == told[name]["low"]
+            assert record[name] == payload[name]["mean"]
+            assert record[f"{name}_low"] == payload[name]["low"]
     ratios = chart_comparison(made_of.found)[0]
     assert ratios.table.records == table.records
-    assert made_of.told["finding"] == made_of.view.finding
+    assert made_of.payload["finding"] == made_of.view.finding
 
 
 def test_epochs_are_drawn_side_by_side():
@@ -172,7 +172,7 @@ def test_a_page_is_worth_more_than_its_figures(monkeypatch):
     def damaged(_found):
         raise ValueError("of a trace")
 
-    monkeypatch.setattr("joulewise.report.html.pages.chart_comparison", damaged)
+    monkeypatch.setattr("joulewise.report.charts.compare.chart_comparison", damaged)
     page = compare_page(compared_runs(*both()))
     assert "of a trace" in page.notices[0].message
     assert page.sections[0].tables[0].rows

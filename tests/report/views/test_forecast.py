@@ -10,8 +10,13 @@ def estimate(value):
 
 
 def test_what_the_run_will_take():
-    told = {**EPOCHS, "time_s": estimate(50.0), "energy_j": estimate(2e5), "price": estimate(0.02)}
-    assert list(outlook(told)) == [
+    result = {
+        **EPOCHS,
+        "time_s": estimate(50.0),
+        "energy_j": estimate(2e5),
+        "price": estimate(0.02),
+    }
+    assert list(outlook(result)) == [
         (
             "forecast: epoch 6 of 90 is done; the whole run takes 50.0 s (45.0-55.0 s) "
             "and 200 kJ (180-220 kJ)"
@@ -26,10 +31,10 @@ def test_joules_that_nobody_could_read_are_left_out():
 
 
 def test_why_there_is_none_yet():
-    told = {"reason": "the number of epochs is not known", "fix": "joulewise run --epochs N"}
-    assert list(outlook({"epochs": {"done": 0, "total": None}, **told})) == [
+    result = {"reason": "the number of epochs is not known", "fix": "joulewise run --epochs N"}
+    assert list(outlook({"epochs": {"done": 0, "total": None}, **result})) == [
         (
-            "forecast: 0 epochs are done; none yet, the number of epochs is not known "
+            "no forecast: 0 epochs are done; the number of epochs is not known "
             "(joulewise run --epochs N)"
         )
     ]
@@ -40,8 +45,8 @@ def test_what_is_foretold_from_a_lower_bound_is_one():
     energy_j = {"value": 20e3, "low": 19e3, "high": 21e3, "at_least": True}
     time_s = {"value": 100.0, "low": 99.0, "high": 101.0}
     cost = {"value": 3.0, "low": 2.9, "high": 3.1}
-    told = {"epochs": {"done": 4, "total": 10}, "time_s": time_s, "energy_j": energy_j}
-    whole, carbon = outlook({**told, "gco2": cost})
+    result = {"epochs": {"done": 4, "total": 10}, "time_s": time_s, "energy_j": energy_j}
+    whole, carbon = outlook({**result, "gco2": cost})
     assert "at least 19.0 kJ" in whole
     assert "21.0" not in whole
     assert carbon == "forecast: emissions at least 2.90 g CO₂"

@@ -32,9 +32,9 @@ def environ(tmp_path):
 
 
 def shown(found):
-    told = io.StringIO()
-    drawing.draw(found, Console(file=told, width=200))
-    return told.getvalue()
+    result = io.StringIO()
+    drawing.draw(found, Console(file=result, width=200))
+    return result.getvalue()
 
 
 def greet(greeting):
@@ -47,9 +47,9 @@ def greet(greeting):
 
 def test_one_that_hangs(tmp_path, listener):  # noqa: ARG001
     found = leases.leases(environ(tmp_path))
-    told = leases.as_json(found)["service"]
-    assert not told["answers"]
-    assert told["reason"] == "the guardian of the settings does not answer"
+    payload = leases.as_json(found)["service"]
+    assert not payload["answers"]
+    assert payload["reason"] == "the guardian of the settings does not answer"
     assert "guard service: the guardian of the settings does not answer\n    fix: " in shown(found)
 
 
@@ -64,8 +64,8 @@ def test_one_with_a_full_queue(tmp_path, listener):
 def test_one_that_refuses_us(tmp_path, monkeypatch):
     refused = refused_line(JoulewiseError("2 holders are connected already", "try again later"))
     monkeypatch.setattr(Client, "of_the_service", greet(refused))
-    told = leases.as_json(leases.leases(environ(tmp_path)))["service"]
-    assert told == {
+    payload = leases.as_json(leases.leases(environ(tmp_path)))["service"]
+    assert payload == {
         "answers": False,
         "reason": "2 holders are connected already",
         "fix": "try again later",

@@ -10,7 +10,7 @@ from rich.console import Console
 from joulewise.analyse.group import GroupRun
 from joulewise.analyse.run_result import analyse
 from joulewise.report.html.pages import run_page
-from joulewise.report.inputs import LoadedRuns
+from joulewise.report.resolve import LoadedRuns
 from joulewise.report.terminal.run import draw
 from joulewise.report.views.run_tables import sensor_tables
 from joulewise.store.manifest import read_manifest

@@ -19,7 +19,7 @@ from joulewise.metrics.result import Interval, ParabolaFit
 from joulewise.report.settings_text import change, describe_ratios, setting_words
 from joulewise.report.terminal.sweep import draw
 from joulewise.report.views.projection import applying, next_commands, outlook, projection_lines
-from joulewise.report.views.sweep import result_json, search_as_json, sweep_view, went
+from joulewise.report.views.sweep import result_json, search_as_json, sweep_outcome, sweep_view
 from joulewise.sweep.trial import log_name
 
 LIMITS_W = (150.0, 200.0, 300.0)
@@ -92,12 +92,9 @@ def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
     result = evaluate(found, [parse("edp")], View())
     it = sweep_view(result)
     (finding,) = it.findings
-    wanted = (
-        "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it by more than noise "
-        "(10.7 "
-    )
+    wanted = "EDP: keep the reference, 300 W: 200 W takes 10.7 "
     assert finding.startswith(wanted)
-    assert finding.endswith("than 300 W)")
+    assert finding.endswith("than 300 W, but by EDP the two differ by no more than noise")
     assert it.choices.rows[-1][1] == "EDP within noise"
     assert it.choices.rows[-1][-1] is None  # it does not beat the reference anywhere
     assert result_json(result)["findings"] == {"edp": finding.removeprefix("EDP: ")}
@@ -168,7 +165,7 @@ def test_what_is_printed_holds_no_change_exactly_where_the_interval_does(mean, h
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("reported", "said"),
     [
         (
             [(Interval(0.75, 0.74, 0.76), "energy", ""), (Interval(1.1), "time", "unsure")],
@@ -189,8 +186,8 @@ def test_what_is_printed_holds_no_change_exactly_where_the_interval_does(mean, h
         ([(None, "energy", "")], ""),
     ],
 )
-def test_ratios_in_a_sentence(told, said):
-    assert describe_ratios(told, "A") == said
+def test_ratios_in_a_sentence(reported, said):
+    assert describe_ratios(reported, "A") == said
 
 
 def test_a_setting_in_words():
@@ -271,9 +268,9 @@ def failing(sweep, *trials, **changed):
     return replace(sweep, trials=(*sweep.trials, *trials), **changed)
 
 
-def failed(limit_w, block=5, **told):
+def failed(limit_w, block=5, **reported):
     setting = Setting.of({"power_limit_w": limit_w, "lr": "=1+1"})
-    return Trial(setting, block, TrialState.FAILED, reason="it broke", attempts=2, **told)
+    return Trial(setting, block, TrialState.FAILED, reason="it broke", attempts=2, **reported)
 
 
 def test_what_failed_is_told_once_for_each_reason_with_its_log(tmp_path):
@@ -282,39 +279,40 @@ def test_what_failed_is_told_once_for_each_reason_with_its_log(tmp_path):
     log = tmp_path / "logs" / log_name(last.planned)
     log.touch()
     found = failing(sweep(), failed(150.0), failed(200.0, block=6), last)
-    ((problem, under),) = went(found, tmp_path).problems
+    ((problem, under),) = sweep_outcome(found, tmp_path).problems
     assert problem == "failed: 150 W, lr =1+1 | 200 W, lr =1+1 (3 runs): it broke"
     assert under == ("| c", "| d", "| e\\x1b[31m", f"log: {log}")
     assert [it["log"] for it in search_as_json(found, tmp_path)["failed"]] == [None, None, str(log)]
 
 
 def test_a_search_says_whether_it_is_sure():
-    told = {
+    result = {
         "settings": {"power_limit_w": 150.0, "lr": "1"},
         "tolerance": 0.01,
         "probability": 0.871,
         "sure": False,
         "saving": {"mean": 0.2, "low": 0.19, "high": 0.21, "pairs": 3},
     }
-    sure, unsure = ({"metrics": {"edp": {**told, "sure": it}}} for it in (True, False))
+    sure, unsure = ({"metrics": {"edp": {**result, "sure": it}}} for it in (True, False))
     runs = len(sweep().trials)
-    (said,) = went(replace(sweep(), sure=sure)).search
+    (said,) = sweep_outcome(replace(sweep(), sure=sure)).search
     assert said == (
-        f"sure, within 1 % of the best: 150 W, lr 1 by EDP after {runs} runs; "
-        "the saving is from 3 new pairs of runs with the reference"
+        f"EDP: sure after {runs} runs that 150 W, lr 1 is within 1 % of the best; "
+        "3 pairs of these runs came after the search, and measured the saving"
     )
-    (said,) = went(replace(sweep(), sure=unsure)).search
+    (said,) = sweep_outcome(replace(sweep(), sure=unsure)).search
     assert said.startswith(
-        "not sure that it is within 1 % of the best (probability 87 %): 150 W, lr 1 by EDP"
+        f"EDP: not sure after {runs} runs that 150 W, lr 1 is within 1 % of the best "
+        "(probability 87 %)"
     )
-    (note,) = went(replace(sweep(), sure=sure, state="finished"), metrics=["energy"]).notes
-    assert note.startswith("the search optimised edp: for energy only")
+    (note,) = sweep_outcome(replace(sweep(), sure=sure, state="finished"), metrics=["energy"]).notes
+    assert note.startswith("the search was for the best by edp; by energy, only")
 
 
 def test_short_looks_are_told_apart_from_the_runs_that_count():
     found = replace(sweep(), state="finished")
     looks = [replace(it, look_s=10.0) for it in found.trials[:2]]
-    (note,) = went(replace(found, trials=(*found.trials, *looks))).notes
+    (note,) = sweep_outcome(replace(found, trials=(*found.trials, *looks))).notes
     assert (
         note
         == "in addition, 2 short trials that only guided the search; they are not in these figures"
@@ -325,21 +323,21 @@ def test_a_sweep_that_is_not_finished_says_so():
     found, goes_on = sweep(), "; run the same command again to resume it"
     made, most = len(found.trials), 5 * len(found.settings)
     asked = {**found.asked, "repeat": 5}
-    running = went(replace(found, asked=asked)).notes
+    running = sweep_outcome(replace(found, asked=asked)).notes
     assert running == (f"running: {made} of {most} runs",)
     cut = replace(found, state="interrupted")
-    grid = went(replace(cut, asked=asked)).notes
+    grid = sweep_outcome(replace(cut, asked=asked)).notes
     assert grid == (f"interrupted: {made} of {most} runs{goes_on}",)
-    search = went(replace(cut, asked={**asked, "adaptive": True})).notes
+    search = sweep_outcome(replace(cut, asked={**asked, "adaptive": True})).notes
     assert search == (f"interrupted: {made} runs of a search{goes_on}",)
-    assert went(replace(sweep(), state="finished")).notes == ()
+    assert sweep_outcome(replace(sweep(), state="finished")).notes == ()
 
 
 def test_where_every_run_failed_there_is_nothing_to_choose():
     out = io.StringIO()
     all_failed = replace(sweep(), trials=(failed(150.0), failed(300.0)))
     it = evaluate(all_failed, [parse("edp")], View())
-    draw(it, Console(file=out, width=100), how=went(all_failed))
+    draw(it, Console(file=out, width=100), how=sweep_outcome(all_failed))
     assert "3 settings, no run that finished" in out.getvalue()
     assert "prefers" not in out.getvalue()
     assert "failed: 150 W" in out.getvalue()
@@ -381,12 +379,13 @@ def test_a_parabola_that_is_refused_says_of_which_batch_size_it_is():
 
 def test_what_is_assumed_is_told_in_watts_and_as_a_pue():
     (note,) = sweep_view(evaluate(sweep(), [parse("energy")], View())).notes
-    assert note.startswith("System boundaries beyond the GPU: node: GPU measured, ")
-    assert " W besides, assumed; wall: that of the node, times a PUE of " in note
+    assert note.startswith("What is counted: node = GPU measured, ")
+    wall = "wall = the energy of the node, times an assumed PUE of "
+    assert f" W assumed for the rest of the node; {wall}" in note
     (note,) = sweep_view(evaluate(sweep(), [parse("energy")], View(overhead_w=75.0))).notes
     assert note.startswith(
-        "System boundaries beyond the GPU: wall: GPU measured, 75 W besides, as given, "
-        "times a PUE of "
+        "What is counted: wall = GPU measured, 75 W given for the rest "
+        "of the node, times an assumed PUE of "
     )
 
 

@@ -88,9 +88,9 @@ def test_saving_is_from_confirming_whole_runs_only(ended):
 def test_resumed_search_continues_identically(ended):
     _, trials = ended
     for until in (1, 7, 20, 30, 43):
-        resumed, told = several(tolerance=NEVER), trials[:until]
-        random.Random(until).shuffle(told)
-        for trial in told:
+        resumed, result = several(tolerance=NEVER), trials[:until]
+        random.Random(until).shuffle(result)
+        for trial in result:
             resumed.tell(trial)
         assert resumed.ask(()) == trials[until].planned
 
@@ -161,8 +161,8 @@ def test_failed_variant_is_not_run_again():
 def test_only_fresh_pairs_confirm_a_choice():
     chosen = setting(200.0, 1000.0)
     planned = [Planned(it, block) for it in (chosen, REFERENCE) for block in (0, CONFIRMING)]
-    told = {(it.setting, it.block, None): made(it) for it in planned}
-    assert confirm(chosen, REFERENCE, told, View())["saving"]["pairs"] == 1
+    result = {(it.setting, it.block, None): made(it) for it in planned}
+    assert confirm(chosen, REFERENCE, result, View())["saving"]["pairs"] == 1
 
 
 def test_failed_reference_ends_the_search():
@@ -216,9 +216,9 @@ def test_slots_warm_up_first():
 
 def test_missing_optuna_is_an_error_with_a_hint(monkeypatch):
     monkeypatch.setattr(bayesian, "find_spec", lambda _: None)
-    with pytest.raises(JoulewiseError) as told:
+    with pytest.raises(JoulewiseError) as result:
         several()
-    assert told.value.hint == "pip install 'joulewise[search]'"
+    assert result.value.hint == "pip install 'joulewise[search]'"
 
 
 def test_tpe_is_used_without_torch(monkeypatch):

@@ -1,4 +1,4 @@
-"""The adaptive search along one knob, on a board whose truth is known."""
+"""The adaptive search along one control, on a board whose truth is known."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ from tests.helpers.known_boards import Board, finish_search, make_search, run_se
 def test_resumed_search_continues_as_if_uninterrupted(seed, noise, share):
     board = Board(noise=noise)
     whole, trials = run_search(board, "eds:2.0", seed=seed)
-    told = trials[: round(share * len(trials))]
-    random.Random(seed).shuffle(told)
+    result = trials[: round(share * len(trials))]
+    random.Random(seed).shuffle(result)
     points = board.settings
     resumed = make_search(points, "eds:2.0", seed=seed)
-    again = finish_search(resumed, board, told)
+    again = finish_search(resumed, board, result)
     assert {(it.setting, it.block) for it in again} == {(it.setting, it.block) for it in trials}
-    assert again[len(told) :] == trials[len(told) :]
+    assert again[len(result) :] == trials[len(result) :]
     assert resumed.sure == whole.sure
 
 

@@ -42,12 +42,12 @@ def test_until_it_ends(tmp_path):
         )
     assert done.returncode == 0, done.stderr
     assert "total" in done.stderr
-    told = json.loads((runs(tmp_path / "store")[0] / "run.json").read_text())
-    (command,) = told["commands"]
+    payload = json.loads((runs(tmp_path / "store")[0] / "run.json").read_text())
+    (command,) = payload["commands"]
     assert command["pid"] == process.pid
     assert command["arguments"][-2:] == ["--password", "***"]
     assert 0.05 < command["cpu_s"] < 2
-    assert told["state"] == "complete"
+    assert payload["state"] == "complete"
     assert json.loads((tmp_path / "r.json").read_text())["exit_code"] is None  # nobody told us
 
 
@@ -77,15 +77,15 @@ def test_killed_it_leaves_the_job_alone(tmp_path):
             stderr=subprocess.DEVNULL, env=environment(),
         )  # fmt: skip
         folder = eventually(lambda: runs(tmp_path))[0]
-        told = eventually(
+        payload = eventually(
             lambda: (m := json.loads((folder / "run.json").read_text()))["commands"] and m
         )
         measuring.kill()
         measuring.wait()
-        eventually(lambda: gone(told["recorder"]["pid"]))
-        told = json.loads((folder / "run.json").read_text())
-        assert told["state"] == "stopped"
-        assert "joulewise was killed; the process goes on" in told["notes"][-1]["message"]
+        eventually(lambda: gone(payload["recorder"]["pid"]))
+        payload = json.loads((folder / "run.json").read_text())
+        assert payload["state"] == "stopped"
+        assert "joulewise was killed; the process goes on" in payload["notes"][-1]["message"]
         assert not gone(process.pid)
 
 

@@ -20,8 +20,8 @@ TRAIN = (
 
 
 def warnings(path):
-    told = json.loads(path.read_text())["warnings"]
-    return [each["message"] for each in told if each["code"] == "budget"]
+    payload = json.loads(path.read_text())["warnings"]
+    return [each["message"] for each in payload if each["code"] == "budget"]
 
 
 def simulated(folder, *arguments):
@@ -42,9 +42,9 @@ def test_energy_is_foreseen_and_then_stopped(tmp_path):
     (warning,) = warnings(tmp_path / "result.json")
     assert warning.startswith("the budget of 700J was used up after ")
     assert warning.endswith("; it stopped the command")
-    told = json.loads((tmp_path / "result.json").read_text())
-    assert told["state"] == manifest(tmp_path)["state"] == "stopped by budget"
-    assert f"the whole run took {told['energy_j']['total']['value']:.0f} J," in warning
+    payload = json.loads((tmp_path / "result.json").read_text())
+    assert payload["state"] == manifest(tmp_path)["state"] == "stopped by budget"
+    assert f"the whole run took {payload['energy_j']['total']['value']:.0f} J," in warning
 
 
 @pytest.mark.parametrize("verb", [["ls"], ["show", "last"]], ids=str)
@@ -104,16 +104,16 @@ def test_live_figures_and_the_forecast_lie_in_the_run(tmp_path):
         command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
 
-        def told():
+        def result():
             for path in tmp_path.glob("*/live.json"):
                 live = json.loads(path.read_text())
-                if "energy_j" in live["outlook"]:
+                if live["outlook"].get("energy_j"):  # null until the devices were read
                     return live
             return None
 
         try:
-            eventually(lambda: told() or process.poll() is not None)
-            live = told()
+            eventually(lambda: result() or process.poll() is not None)
+            live = result()
         finally:
             process.terminate()
             process.wait(DEADLINE_S)

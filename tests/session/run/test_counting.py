@@ -15,7 +15,7 @@ LATE = (
 )
 
 
-def told(tmp_path, *simulated, program=LATE, board="v100"):
+def result_of(tmp_path, *simulated, program=LATE, board="v100"):
     result = tmp_path / "r.json"
     run = [*JOULEWISE, "--store", str(tmp_path), "run", "--json", str(result), "--"]
     subprocess.run(
@@ -32,19 +32,19 @@ def codes(result):
 @pytest.mark.parametrize("board", ["v100", "gh200"])
 def test_a_gpu_that_was_used_for_a_moment_counts(tmp_path, board):
     """Its process comes after the looks of the first two seconds, and is gone before the next."""
-    result = told(tmp_path, board=board)
+    result = result_of(tmp_path, board=board)
     assert "gpu0" in result["counted"]
     assert "device_excluded" not in codes(result)
 
 
 def test_accounting_names_who_was_there(tmp_path):
-    result = told(tmp_path, "--accounting")
+    result = result_of(tmp_path, "--accounting")
     assert "gpu0" in result["counted"]
     assert "unseen_use" not in codes(result)
 
 
 def test_the_simulations_own_load_is_not_the_commands(tmp_path):
-    result = told(tmp_path, "--workload", "resnet50", program="import time; time.sleep(0.5)")
+    result = result_of(tmp_path, "--workload", "resnet50", program="import time; time.sleep(0.5)")
     (out,) = result["excluded"]
     assert out["device"] == "gpu0"
     assert "the simulation's own" in out["reason"]
@@ -90,7 +90,7 @@ def test_a_gpu_that_is_lost_leaves_a_lower_bound(tmp_path):
         "import time; from joulewise.simulate import gpu; end = time.monotonic() + 5\n"
         "while time.monotonic() < end: gpu(0).step('resnet50', batch_size=16)"
     )
-    result = told(tmp_path, "--fault", "gpu0:lost@4s", program=program)
+    result = result_of(tmp_path, "--fault", "gpu0:lost@4s", program=program)
     assert "gpu0" in result["counted"]
     assert result["energy_j"]["total"]["at_least"] is True
     assert "device_unavailable" in codes(result)

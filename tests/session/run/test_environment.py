@@ -26,12 +26,12 @@ def test_the_environment_of_a_simulated_run(tmp_path):
         env=environment(), capture_output=True, text=True, check=False, timeout=DEADLINE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(out.read_text())["details"]["environment"]
-    assert told["frameworks"] == {"torch": {"version": torch.__version__}}
-    assert told["cores"]["logical"] == os.cpu_count()
-    assert told["cores"]["allowed"] <= os.cpu_count()
-    assert told["ram_b"]["total"] > 1 << 28
-    gib = {key: round(memory_b / 2**30) for key, memory_b in told["gpu_memory_b"].items()}
+    payload = json.loads(out.read_text())["details"]["environment"]
+    assert payload["frameworks"] == {"torch": {"version": torch.__version__}}
+    assert payload["cores"]["logical"] == os.cpu_count()
+    assert payload["cores"]["allowed"] <= os.cpu_count()
+    assert payload["ram_b"]["total"] > 1 << 28
+    gib = {key: round(memory_b / 2**30) for key, memory_b in payload["gpu_memory_b"].items()}
     assert gib == {"gpu0": 16, "gpu1": 40}
     kept = manifest(tmp_path / "store")
     assert kept["versions"]["torch"] == torch.__version__
@@ -55,12 +55,12 @@ def test_a_run_of_before_has_none_of_it(tmp_path):
     with joulewise.measure(store=tmp_path) as m:
         pass
     path = Path(m.path, "run.json")
-    told = json.loads(path.read_text())
+    payload = json.loads(path.read_text())
     for key in ("machine", "container", "frameworks", "crc32"):
-        del told[key]
-    for device in told["devices"]:
+        del payload[key]
+    for device in payload["devices"]:
         del device["info"]["memory_b"]
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(payload))
     kept = read_manifest(m.path)
     assert (kept.machine, kept.container, kept.frameworks) == (None, None, {})
     rows = describe_environment([kept], None)

@@ -37,9 +37,9 @@ from tests.helpers.run_processes import environ_of, environment, manifest, run, 
 def test_the_exit_status_is_the_commands(code, status, tmp_path):
     done = run(tmp_path, *python(code))
     assert (done.returncode, done.stdout) == (status, ""), done.stderr
-    told = manifest(tmp_path)
-    assert (told["state"], told["exit_code"]) == ("complete", status)
-    assert told["commands"][0]["exit_code"] == status
+    payload = manifest(tmp_path)
+    assert (payload["state"], payload["exit_code"]) == ("complete", status)
+    assert payload["commands"][0]["exit_code"] == status
 
 
 def test_input_and_output_are_the_commands_byte_for_byte(tmp_path):
@@ -293,12 +293,12 @@ subprocess.run([sys.executable, "-c", burn])
 
 def test_the_json_result_counts_from_the_start_to_the_reaping(tmp_path):
     done = run(tmp_path / "store", "--json", str(tmp_path / "r.json"), *python("time.sleep(0.5)"))
-    told = json.loads((tmp_path / "r.json").read_text())
-    assert done.returncode == told["exit_code"] == 0
+    payload = json.loads((tmp_path / "r.json").read_text())
+    assert done.returncode == payload["exit_code"] == 0
     command = manifest(tmp_path / "store")["commands"][0]
-    assert told["start_monotonic_ns"] == command["start_ns"]
-    assert told["time_s"] == pytest.approx((command["end_ns"] - command["start_ns"]) / 1e9)
-    assert 0.5 <= told["time_s"] < DEADLINE_S
+    assert payload["start_monotonic_ns"] == command["start_ns"]
+    assert payload["time_s"] == pytest.approx((command["end_ns"] - command["start_ns"]) / 1e9)
+    assert 0.5 <= payload["time_s"] < DEADLINE_S
 
 
 def test_our_own_processes_are_not_hooked(tmp_path):

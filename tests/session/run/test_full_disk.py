@@ -130,6 +130,6 @@ def test_two_commands_of_one_process_id_end_one_by_one(tmp_path):
         recording.command_started(replace(COMMAND, start_ns=start_ns))
         recording.command_ended(COMMAND.pid, start_ns + 10**7, code)
     recording.stop(stopped=False)
-    told = read_manifest(recording.run)
-    assert [each.exit_code for each in told.commands] == [4, 0]
-    assert told.exit_code == 4
+    result = read_manifest(recording.run)
+    assert [each.exit_code for each in result.commands] == [4, 0]
+    assert result.exit_code == 4

@@ -57,10 +57,10 @@ def test_the_second_joins_and_the_last_one_shows_the_result(tmp_path):
         _, said = second.process.communicate("", timeout=DEADLINE_S)
         assert "joining run" in said
         assert "total" in said
-        told = manifest(tmp_path)
-        assert (told["group"], told["state"]) == ("g", "complete")
-        assert [c["pid"] for c in told["commands"]] == [first.command_pid, second.command_pid]
-        assert all(c["end_ns"] for c in told["commands"])
+        payload = manifest(tmp_path)
+        assert (payload["group"], payload["state"]) == ("g", "complete")
+        assert [c["pid"] for c in payload["commands"]] == [first.command_pid, second.command_pid]
+        assert all(c["end_ns"] for c in payload["commands"])
 
 
 def test_who_joins_is_reported_which_options_are_the_firsts(tmp_path):
@@ -70,8 +70,8 @@ def test_who_joins_is_reported_which_options_are_the_firsts(tmp_path):
         running(tmp_path, *both, "--name", "two", "--rate", "20", "--budget", "1MJ") as second,
     ):
         _, said = second.process.communicate("", timeout=DEADLINE_S)
-        told = "without its own --rate, --name, --budget"
-        assert said.splitlines()[0].endswith(told)
+        result = "without its own --rate, --name, --budget"
+        assert said.splitlines()[0].endswith(result)
         _, said = first.process.communicate("", timeout=DEADLINE_S)
         assert "without" not in said
     done = run(tmp_path, *both, "--", "true")
@@ -121,10 +121,10 @@ sys.exit(int(sys.argv[2]))
     said = [process.communicate(timeout=DEADLINE_S)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 1, 2, 3]
     assert sum(" total " in text for text in said) == 1
-    told = manifest(tmp_path / "store")
-    assert (told["group"], len(told["commands"]), told["state"]) == ("4711", 4, "complete")
-    assert sorted(c["exit_code"] for c in told["commands"]) == [0, 1, 2, 3]
-    eventually(lambda: gone(told["recorder"]["pid"]))
+    payload = manifest(tmp_path / "store")
+    assert (payload["group"], len(payload["commands"]), payload["state"]) == ("4711", 4, "complete")
+    assert sorted(c["exit_code"] for c in payload["commands"]) == [0, 1, 2, 3]
+    eventually(lambda: gone(payload["recorder"]["pid"]))
 
 
 def test_a_killed_leader_takes_its_own_command_and_nobody_elses(tmp_path):
@@ -135,9 +135,9 @@ def test_a_killed_leader_takes_its_own_command_and_nobody_elses(tmp_path):
         _, said = other.process.communicate("", timeout=DEADLINE_S)
         assert other.process.returncode == 0
         assert "total" in said
-        told = manifest(tmp_path)
-        assert told["state"] == "stopped"
-        assert [c["exit_code"] for c in told["commands"]] == [137, 0]
+        payload = manifest(tmp_path)
+        assert payload["state"] == "stopped"
+        assert [c["exit_code"] for c in payload["commands"]] == [137, 0]
 
 
 def test_after_a_killed_recorder_the_next_begins_a_run_of_its_own(tmp_path):
@@ -158,10 +158,10 @@ def test_all_who_find_the_recorder_gone_write_down_how_their_command_ended(tmp_p
         for member in members:
             member.process.stdin.close()
         assert [member.process.wait(DEADLINE_S) for member in members] == [0, 7, 0]
-        told = manifest(tmp_path)
-    assert [command["exit_code"] for command in told["commands"]] == [0, 7, 0]
-    assert (told["exit_code"], told["state"]) == (7, "stopped")
-    assert [note["code"] for note in told["notes"]].count("recorder_ended") == 1
+        payload = manifest(tmp_path)
+    assert [command["exit_code"] for command in payload["commands"]] == [0, 7, 0]
+    assert (payload["exit_code"], payload["state"]) == (7, "stopped")
+    assert [note["code"] for note in payload["notes"]].count("recorder_ended") == 1
 
 
 def test_commands_one_after_the_other_are_runs_of_the_same_group(tmp_path):
@@ -197,7 +197,7 @@ sys.exit(sum(rank.wait() for rank in ranks))
         capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(result.read_text())
-    assert told["counted"].count("gpu0") == 1
-    parts = [told["energy_j"][key]["value"] for key in told["counted"]]
-    assert told["energy_j"]["total"]["value"] == pytest.approx(sum(parts))
+    payload = json.loads(result.read_text())
+    assert payload["counted"].count("gpu0") == 1
+    parts = [payload["energy_j"][key]["value"] for key in payload["counted"]]
+    assert payload["energy_j"]["total"]["value"] == pytest.approx(sum(parts))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from joulewise.session.gpu_visibility import GpuVisibility
+from joulewise.session.group import GpuVisibility
 from tests.helpers.processes import DEADLINE_S, JOULEWISE
 from tests.helpers.run_processes import environment, manifest, runs
 

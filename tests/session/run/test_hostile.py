@@ -50,7 +50,7 @@ sys.exit(5)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def faulty_result(tmp_path_factory):
     """The result of a training on simulated GPUs, most of which have a fault in mid-run."""
     store = tmp_path_factory.mktemp("store")
     faults = [word for fault in (*BLIND, *ODD, *HARMLESS) for word in ("--fault", fault)]
@@ -65,33 +65,33 @@ def told(tmp_path_factory):
     return json.loads((folder / "result.json").read_text())
 
 
-def share(told, key):
-    gpu = told["energy_j"][key]
+def share(payload, key):
+    gpu = payload["energy_j"][key]
     return gpu["error_sampling"] / gpu["value"]
 
 
-def codes(told, key):
-    return {warning["code"] for warning in told["warnings"] if warning["device"] == key}
+def codes(payload, key):
+    return {warning["code"] for warning in payload["warnings"] if warning["device"] == key}
 
 
 @pytest.mark.parametrize(("fault", "code"), [*BLIND.items(), *ODD.items()])
-def test_a_fault_in_mid_run_is_a_warning(fault, code, told):
+def test_a_fault_in_mid_run_is_a_warning(fault, code, faulty_result):
     key = fault.partition(":")[0]
-    assert code in codes(told, key), told["warnings"]
-    assert code not in codes(told, "gpu0")
-    assert key in told["counted"]
+    assert code in codes(faulty_result, key), faulty_result["warnings"]
+    assert code not in codes(faulty_result, "gpu0")
+    assert key in faulty_result["counted"]
 
 
 @pytest.mark.parametrize("fault", BLIND)
-def test_what_was_not_seen_widens_the_error(fault, told):
-    assert share(told, fault.partition(":")[0]) > 2 * share(told, "gpu0")
+def test_what_was_not_seen_widens_the_error(fault, faulty_result):
+    assert share(faulty_result, fault.partition(":")[0]) > 2 * share(faulty_result, "gpu0")
 
 
 @pytest.mark.parametrize("fault", [*ODD, *HARMLESS])
-def test_a_fault_that_hides_nothing_changes_no_energy(fault, told):
+def test_a_fault_that_hides_nothing_changes_no_energy(fault, faulty_result):
     key = fault.partition(":")[0]
-    assert told["energy_j"][key]["value"] == pytest.approx(
-        told["energy_j"]["gpu0"]["value"], rel=0.2
+    assert faulty_result["energy_j"][key]["value"] == pytest.approx(
+        faulty_result["energy_j"]["gpu0"]["value"], rel=0.2
     )
 
 
@@ -124,14 +124,14 @@ def test_a_driver_that_hangs_is_missing_and_the_command_starts(tmp_path, boards,
         capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment(),
     )  # fmt: skip
     assert done.returncode == 4, done.stderr
-    told = json.loads(result.read_text())
-    assert key in told["counted"]
-    assert told["energy_j"][key] is None
-    assert told["energy_j"]["cpu0"]["value"] > 0
-    assert told["energy_j"]["total"]["at_least"] is True
-    assert ("device_unavailable", key) in [(w["code"], w["device"]) for w in told["warnings"]]
+    reports = json.loads(result.read_text())
+    assert key in reports["counted"]
+    assert reports["energy_j"][key] is None
+    assert reports["energy_j"]["cpu0"]["value"] > 0
+    assert reports["energy_j"]["total"]["at_least"] is True
+    assert ("device_unavailable", key) in [(w["code"], w["device"]) for w in reports["warnings"]]
     if key == "gpu1":  # the other one is there
-        assert told["energy_j"]["gpu0"]["value"] > 0
+        assert reports["energy_j"]["gpu0"]["value"] > 0
 
 
 def test_a_driver_that_hangs_in_its_samples_is_measured_and_shown_so(tmp_path):
@@ -147,10 +147,12 @@ def test_a_driver_that_hangs_in_its_samples_is_measured_and_shown_so(tmp_path):
         capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment(),
     )  # fmt: skip
     assert done.returncode == 4, done.stderr
-    told = json.loads(result.read_text())
-    assert "gpu0" in told["counted"]
-    assert told["energy_j"]["gpu0"]["value"] > 0
-    gaps = [w["message"] for w in told["warnings"] if (w["code"], w["device"]) == ("gap", "gpu0")]
+    reports = json.loads(result.read_text())
+    assert "gpu0" in reports["counted"]
+    assert reports["energy_j"]["gpu0"]["value"] > 0
+    gaps = [
+        w["message"] for w in reports["warnings"] if (w["code"], w["device"]) == ("gap", "gpu0")
+    ]
     assert any("samples" in gap and "had not answered" in gap for gap in gaps)
 
 
@@ -161,7 +163,8 @@ def test_without_a_recorder_the_command_runs_unmeasured(tmp_path):
     command = ["--json", str(result), *python("print('ran'); sys.exit(3)")]
     done = run(tmp_path / "store", *command, env=environ)
     assert (done.returncode, done.stdout) == (3, "ran\n")
-    assert json.loads(result.read_text()) == {"id": None, "exit_code": 3, "energy_j": None}
+    nothing = {"id": None, "exit_code": 3, "energy_j": None, "logged": []}
+    assert json.loads(result.read_text()) == nothing
     assert done.stderr.count("\n") == 1
     assert "the recorder ended at once: the command is not measured" in done.stderr
 
@@ -191,11 +194,11 @@ def test_a_clock_set_back_changes_nothing_but_is_reported(tmp_path):
     command = ["--", "env", "-u", "LD_PRELOAD", "sh", "-c", code]
     done = run(tmp_path / "store", "--json", str(result), *command, env=environ)
     assert done.returncode == 0, done.stderr
-    told = json.loads(result.read_text())
-    assert 2.6 <= told["time_s"] < DEADLINE_S
-    assert "wall_clock_set" in codes(told, None)
-    assert told["energy_j"]["total"]["value"] > 0
-    assert "gap" not in {w["code"] for w in told["warnings"]}
+    reports = json.loads(result.read_text())
+    assert 2.6 <= reports["time_s"] < DEADLINE_S
+    assert "wall_clock_set" in codes(reports, None)
+    assert reports["energy_j"]["total"]["value"] > 0
+    assert "gap" not in {w["code"] for w in reports["warnings"]}
 
 
 # A handler may run within a print(), where another one fails as reentrant: it writes by itself.

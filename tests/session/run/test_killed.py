@@ -12,7 +12,7 @@ from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import status
 from joulewise.store.trace import open_device_stream
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone, python
-from tests.helpers.run_processes import manifest, run, running, runs
+from tests.helpers.run_processes import environment, manifest, run, running, runs
 
 PARENT = """
 import subprocess
@@ -45,14 +45,30 @@ def test_killing_joulewise_ends_the_command_and_all_that_it_started(code, tmp_pa
         finally:
             if not gone(child):
                 os.kill(child, signal.SIGKILL)
-        told = session.manifest()
-        assert (told["state"], told["exit_code"]) == ("stopped", 137)
-        assert told["commands"][0]["end_ns"]
+        payload = session.manifest()
+        assert (payload["state"], payload["exit_code"]) == ("stopped", 137)
+        assert payload["commands"][0]["end_ns"]
         assert rows(session.run) > 0
         result = json.loads((session.run / "result.json").read_text())
         assert result["state"] == "stopped"
         (why,) = [w["message"] for w in result["warnings"] if w["code"] == "stopped"]
         assert why == "joulewise was killed, and the command with it (exit status 137)"
+
+
+def test_killing_joulewise_before_it_reports_the_start_leaves_nobody_and_a_run(tmp_path):
+    stopped = {**environment(), "JOULEWISE_TEST_KILL_AT": "command-running:1:STOP"}
+    with running(tmp_path, code=PARENT, env=stopped) as session:
+        (child,) = session.others
+        try:
+            session.kill(session.process.pid)
+            for pid in (session.command_pid, child, session.recorder_pid):
+                eventually(lambda pid=pid: gone(pid))
+        finally:
+            if not gone(child):
+                os.kill(child, signal.SIGKILL)
+        recorded = session.manifest()
+        assert (recorded["state"], recorded["exit_code"]) == ("stopped", 137)
+        assert recorded["commands"][0]["arguments"][1:2] == ["-c"]
 
 
 def test_killing_the_recorder_touches_nothing_and_joulewise_reports_what_there_is(tmp_path):
@@ -61,15 +77,40 @@ def test_killing_the_recorder_touches_nothing_and_joulewise_reports_what_there_i
         session.kill(session.recorder_pid)
         eventually(lambda: gone(session.recorder_pid))
         assert not gone(session.command_pid)
+        opening, lost = (session.process.stderr.readline() for _ in range(2))
+        assert "gpu" in opening or "cpu" in opening
+        assert "the rest is not measured" in lost  # while the command still runs
         output, errors = session.process.communicate("", timeout=DEADLINE_S)
         assert (session.process.returncode, output) == (0, "")
-        assert "the recorder ended" in errors
+        assert not (session.run / "live.json").exists()
         assert "  finished, recorder killed · " in errors
         assert "Traceback" not in errors
-        told = session.manifest()
-        assert (told["state"], told["exit_code"]) == ("stopped", 0)
+        payload = session.manifest()
+        assert (payload["state"], payload["exit_code"]) == ("stopped", 0)
         warnings = json.loads((session.run / "result.json").read_text())["warnings"]
         assert [w["code"] for w in warnings].count("recorder_ended") == 1
+
+
+def test_what_happens_after_the_recorder_was_killed_is_in_the_result(tmp_path):
+    code = PARENT.replace("**pipes", "start_new_session=True, **pipes")
+    arguments = ["--budget", "3s", "--budget", "2kWh"]
+    with running(tmp_path, *arguments, code=code) as session:
+        (child,) = session.others
+        try:
+            session.kill(session.recorder_pid)
+            _, *said = (session.process.stderr.readline() for _ in range(4))
+            assert said[1:] == [
+                "joulewise: not checked, since energy is not measured: 2kWh\n",
+                "joulewise: the budget of 3s is used up\n",
+            ]
+            session.process.communicate("", timeout=DEADLINE_S)
+        finally:
+            os.kill(child, signal.SIGKILL)
+        warnings = json.loads((session.run / "result.json").read_text())["warnings"]
+        (left,) = [w["message"] for w in warnings if w["code"] == "left_running"]
+        assert f"({child})" in left
+        (budget,) = [w["message"] for w in warnings if w["code"] == "budget"]
+        assert budget.startswith("the budget of 3s was used up")
 
 
 def test_killing_all_three_leaves_a_run_that_shows_so(tmp_path):

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from joulewise.budget import parse_budget
 from joulewise.session import run as limits_module
-from joulewise.session.budget import parse_budget
 from joulewise.session.run import BudgetEnforcer
 from tests.helpers.processes import eventually, gone, python
 from tests.helpers.run_processes import manifest, run
@@ -33,8 +33,8 @@ def test_a_budget_stops_the_command_with_all_it_started(budget, tmp_path):
     assert "stopping the command" in done.stderr
     for pid in map(int, pids.read_text().split()):
         eventually(lambda pid=pid: gone(pid))
-    told = manifest(tmp_path / "store")
-    assert told["commands"][0]["exit_code"] == 128 + signal.SIGTERM
+    payload = manifest(tmp_path / "store")
+    assert payload["commands"][0]["exit_code"] == 128 + signal.SIGTERM
 
 
 class Command:

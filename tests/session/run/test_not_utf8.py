@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 
 import pytest
@@ -39,9 +40,9 @@ def joulewise(folder, environ, *arguments):
 
 def test_the_result_is_computed(odd_store):
     folder, _ = odd_store
-    told = json.loads((folder / "run.json").read_text())
-    assert told["state"] == "complete"
-    assert told["energy_j"]["total"]["value"] > 0
+    payload = json.loads((folder / "run.json").read_text())
+    assert payload["state"] == "complete"
+    assert payload["energy_j"]["total"]["value"] > 0
 
 
 def test_what_was_run_and_where_is_stored_byte_for_byte(odd_store):
@@ -71,3 +72,15 @@ def test_what_was_run_and_where_is_stored_byte_for_byte(odd_store):
 def test_it_is_shown_exported_and_reported(arguments, odd_store):
     done = joulewise(*odd_store, *arguments)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_next_command_can_be_pasted(odd_store):
+    folder, environ = odd_store
+    shown = joulewise(folder, environ, "show", "last").stdout.decode()
+    (command,) = [line for line in shown.splitlines() if " show " in line and " --errors" in line]
+    pasted = command.strip().replace("joulewise ", shlex.join(JOULEWISE) + " ", 1)
+    ran = subprocess.run(
+        ["bash", "-c", pasted], cwd="/", env=environ, capture_output=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert b"total" in ran.stdout

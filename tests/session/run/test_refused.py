@@ -79,7 +79,7 @@ main()
 def test_on_a_system_that_lacks_what_it_takes():
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE],
-        capture_output=True, text=True, check=False, timeout=60, env=environment(),
+        capture_output=True, text=True, check=False, timeout=180, env=environment(),
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
@@ -147,8 +147,8 @@ def test_a_store_with_an_odd_name(tmp_path):
     store = tmp_path / "Läufe mit Leerzeichen\n und 'mehr' \N{SNOWMAN}"
     done = run(store, "--name", "größer", "--tag", "a b", *python("time.sleep(0.05)"))
     assert done.returncode == 0, done.stderr
-    told = manifest(store)
-    assert (told["name"], told["tags"], told["state"]) == ("größer", ["a b"], "complete")
+    payload = manifest(store)
+    assert (payload["name"], payload["tags"], payload["state"]) == ("größer", ["a b"], "complete")
 
 
 def test_the_store_named_by_the_environment(tmp_path):

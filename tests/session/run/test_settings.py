@@ -218,10 +218,45 @@ def test_a_killed_guardian_is_shown_at_once_and_marks_the_run(sim):
     (sim.folder / "kills").write_text(f'joulewise() {{ {PYTHON} -m joulewise "$@"; }}; {KILLS}')
     ran = sim("joulewise run --power-limit 170 --json told.json -- bash kills; echo $?")
     assert ran.stdout.splitlines()[-2:] == ["250 260", "0"]
-    assert f"\njoulewise: the guardian of the settings was ended{UNGUARDED}" in ran.stderr
+    assert f"\njoulewise: the guardian of the settings was killed{UNGUARDED}" in ran.stderr
     assert " is still running, but its guardian was killed\n" in ran.stderr
-    told = json.loads((sim.folder / "told.json").read_text())
-    assert "settings_unguarded" in {each["code"] for each in told["warnings"]}
+    payload = json.loads((sim.folder / "told.json").read_text())
+    assert "settings_unguarded" in {each["code"] for each in payload["warnings"]}
+
+
+# Kills the recorder of the run as well, before its guardian.
+KILLS_RECORDER = """
+import json, os, signal
+folder = os.path.dirname(os.environ["JOULEWISE_MARKS"])
+with open(f"{folder}/run.json") as file:
+    os.kill(json.load(file)["recorder"]["pid"], signal.SIGKILL)
+"""
+
+
+def test_a_guardian_killed_after_the_recorder_marks_the_run_too(sim):
+    (sim.folder / "kill.py").write_text(KILLS_RECORDER)
+    kills = f'joulewise() {{ {PYTHON} -m joulewise "$@"; }}; {PYTHON} kill.py; {KILLS}'
+    (sim.folder / "kills").write_text(kills)
+    ran = sim("joulewise run --power-limit 170 --json told.json -- bash kills; echo $?")
+    assert ran.stdout.splitlines()[-2:] == ["250 260", "0"]
+    assert f"\njoulewise: the guardian of the settings was killed{UNGUARDED}" in ran.stderr
+    payload = json.loads((sim.folder / "told.json").read_text())
+    codes = [each["code"] for each in payload["warnings"]]
+    assert codes.count("settings_unguarded") == codes.count("recorder_ended") == 1
+
+
+def test_a_guardian_killed_where_nothing_is_measured_is_said(sim):
+    (sim.folder / "sitecustomize.py").write_text(
+        "import sys; sys.modules['joulewise.session.recording'] = None"
+    )
+    (sim.folder / "kills").write_text(f'joulewise() {{ {PYTHON} -m joulewise "$@"; }}; {KILLS}')
+    ran = sim(
+        "export PYTHONPATH=$PWD:$PYTHONPATH; "
+        "joulewise run --power-limit 170 -- bash kills; echo $?",
+    )
+    assert ran.stdout.splitlines()[-2:] == ["250 260", "0"]
+    assert "the command is not measured" in ran.stderr
+    assert f"\njoulewise: the guardian of the settings was killed{UNGUARDED}" in ran.stderr
 
 
 SAID_SO = "until grep -E 'guard service (ended|was killed)' said; do sleep 0.05; done"

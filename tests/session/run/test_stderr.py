@@ -58,8 +58,8 @@ def status(arguments, stderr):
 def test_run_exits_as_its_command(kind, tmp_path):
     with sink(kind) as stderr:
         assert status(["--store", str(tmp_path), "run", "--", *FAILS], stderr) == 3
-    told = manifest(tmp_path)
-    assert (told["state"], told["exit_code"]) == ("complete", 3)
+    payload = manifest(tmp_path)
+    assert (payload["state"], payload["exit_code"]) == ("complete", 3)
 
 
 @pytest.mark.parametrize("kind", SINKS)

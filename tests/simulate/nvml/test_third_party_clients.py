@@ -16,7 +16,7 @@ from tests.helpers.paths import PEERS
 def under_sim(*command, gpu="v100,rtx6000", options=("--workload", "resnet50")):
     sim = [sys.executable, "-m", "joulewise", "sim", "--gpu", gpu, "--latency", "none", *options]
     return subprocess.run(
-        [*sim, "--", *map(str, command)], capture_output=True, text=True, check=False, timeout=120
+        [*sim, "--", *map(str, command)], capture_output=True, text=True, check=False, timeout=300
     )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import ControlSettings, Load, Phase
 from joulewise.simulate.physics import governor, steady_state
+from joulewise.simulate.physics.board_state import rest
 from joulewise.simulate.physics.governor import (
     CLOCK_SETTING,
     IDLE,
@@ -21,7 +22,7 @@ from joulewise.simulate.physics.governor import (
     SW_THERMAL,
     OperatingPoint,
 )
-from joulewise.simulate.physics.integrate import equilibrium_c, play, rest, run_factors
+from joulewise.simulate.physics.integrate import equilibrium_c, play, run_factors
 from joulewise.simulate.timeline import concat
 from joulewise.units import NS_PER_S
 

@@ -53,7 +53,7 @@ def under(code, *options, gpu="v100"):
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import ControlSettings, Load, Phase
-from joulewise.simulate.physics.integrate import play, rest
+from joulewise.simulate.physics.board_state import rest
+from joulewise.simulate.physics.integrate import play
 from joulewise.simulate.realtime.gpu import NEVER_DUE_NS, Job, RealtimeGpu
 from joulewise.simulate.timeline import Timeline, concat
 from joulewise.simulate.workloads import iterate_epochs, load_workload, repeat_training

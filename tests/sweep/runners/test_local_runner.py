@@ -1,7 +1,7 @@
 """Runs on this machine: each a measured run of its own, ended early where it may be."""
 
 from joulewise.data.sweeps import TrialState
-from tests.helpers.simulated_sweeps import told
+from tests.helpers.simulated_sweeps import run_script
 
 RUN = """
 import json, os, sys, threading
@@ -25,7 +25,7 @@ def planned(look_s=None, block=0, **values):
 
 
 def run(folder, script):
-    return told(folder, RUN + script)
+    return run_script(folder, RUN + script)
 
 
 def test_a_run_has_its_setting_its_tags_and_its_figures(tmp_path):
@@ -120,7 +120,7 @@ print(json.dumps([json.loads(as_line(trial)) for trial in trials]))
 
 
 def test_a_run_that_was_ended_and_says_it_succeeded_is_not_adopted(tmp_path):
-    told = run(
+    payload = run(
         tmp_path,
         """
 saving = (
@@ -139,7 +139,7 @@ adopted = runner_of("-c", saving).adopt(one)
 print(json.dumps([stored["state"], stored["exit_code"], adopted and adopted.run]))
 """,
     )
-    assert told == ["complete", 0, None]
+    assert payload == ["complete", 0, None]
 
 
 def test_stopping_ends_the_run_and_restores_the_limit(tmp_path):

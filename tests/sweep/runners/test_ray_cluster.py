@@ -55,8 +55,8 @@ def made(folder):
 
 
 def points(folder):
-    told = json.loads((folder / "told.json").read_text())
-    return {point["settings"]["power_limit_w"]: point for point in told["points"]}
+    payload = json.loads((folder / "told.json").read_text())
+    return {point["settings"]["power_limit_w"]: point for point in payload["points"]}
 
 
 def test_a_cluster_makes_the_same_table_as_this_machine(tmp_path):

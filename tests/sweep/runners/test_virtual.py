@@ -198,10 +198,10 @@ def test_only_long_streams_are_packed(tmp_path, epochs, monkeypatch):
     trial = virtual(tmp_path, axes=axes).run(Planned(setting, 0))
     run = tmp_path / trial.run
     for lane in (StreamKind.FAST, StreamKind.BUFFER, StreamKind.SLOW):
-        told, read = analysed[0]("gpu0", lane), open_device_stream(run, "gpu0", lane)
-        assert read.columns == told.columns
-        (told_rows,), (read_rows,) = told.chunks(told.columns), read.chunks(read.columns)
-        for name in told.columns:
+        result, read = analysed[0]("gpu0", lane), open_device_stream(run, "gpu0", lane)
+        assert read.columns == result.columns
+        (told_rows,), (read_rows,) = result.chunks(result.columns), read.chunks(read.columns)
+        for name in result.columns:
             assert read_rows[name].tolist() == told_rows[name].tolist()
         packed = stream_path(run, "gpu0", lane, PACKED).exists()
         assert packed == (read.rows > 4096)
@@ -219,8 +219,8 @@ def test_the_spans_that_are_analysed_are_those_that_are_written(tmp_path, timeou
 
     monkeypatch.setattr("joulewise.sweep.runners.virtual_record.analyse", spy)
     trial = virtual(tmp_path, timeout_s=timeout_s).run(Planned(limit(150), 0))
-    told, written = list(analysed[0]), list(read_spans(tmp_path / trial.run))
-    assert told == written
+    result, written = list(analysed[0]), list(read_spans(tmp_path / trial.run))
+    assert result == written
     assert all(span.closed for span in written) == (timeout_s is None)
 
 

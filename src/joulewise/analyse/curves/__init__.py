@@ -2,8 +2,7 @@
 
 ::
 
-    run.py          everything that is drawn of one run; start here
+    run.py          everything that is drawn of one run, and how evenly it was read; start here
     series.py       cumulative energy, sensors, spans, parts
     downsample.py   many readings as few pixels, with every peak
-    sampling.py     how evenly a stream was read
 """

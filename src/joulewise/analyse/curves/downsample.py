@@ -1,14 +1,12 @@
 """Downsampling: a column as few points as a figure has pixels, with every peak still in it.
 
-A pixel shows the lowest, the highest and the mean reading in its time (min-max downsampling). Also
-here: one pass over a stream for several *viewers*, each of which gets every chunk.
+A pixel shows the lowest, the highest and the mean reading in its time (min-max downsampling).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -20,62 +18,20 @@ from joulewise.units import NS_PER_S
 _PIXELS_PER_ROW: Final = 0.9
 
 
-class Viewer(Protocol):
-    """Takes the rows of a stream in their order, some 100,000 at a time."""
-
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-
-    def take(self, chunk: Columns) -> None: ...
-
-
-def show(stream: ChunkReader, *viewers: Viewer) -> None:
-    """Give every row to every viewer, decoded once."""
-    wanted = dict.fromkeys(("t_ns", *(name for viewer in viewers for name in viewer.columns)))
-    for chunk in stream.chunks([name for name in wanted if name in stream.columns]):
-        for viewer in viewers:
-            viewer.take(chunk)
-
-
-class SharedStream:
-    """A stream whose viewers get its chunks along with the first who reads all their columns.
-
-    So nothing is decoded twice. ``finish`` gives the chunks to them where there was no such reader.
-    """
-
-    def __init__(self, stream: ChunkReader, *viewers: Viewer) -> None:
-        self._stream = stream
-        self._viewers = viewers
-        self.rows, self.columns = stream.rows, stream.columns
-
-    def chunks(self, columns: Sequence[str]) -> Iterator[Columns]:
-        wanted = {name for viewer in self._viewers for name in viewer.columns}
-        viewers = self._viewers if wanted <= set(columns) else ()
-        self._viewers = () if viewers else self._viewers
-        for chunk in self._stream.chunks(columns):
-            for viewer in viewers:
-                viewer.take(chunk)
-            yield chunk
-
-    def finish(self) -> None:
-        if self._viewers:
-            show(self._stream, *self._viewers)
-
-
-def pixel_edges(stream: ChunkReader, stretch: TimeInterval, pixels: int) -> Ints:
+def pixel_edges(stream: ChunkReader, interval: TimeInterval, pixels: int) -> Ints:
     """The edges of so many pixels, or fewer, so that as a rule each of them has a row."""
-    step_ns = typical_step_ns(stream) or stretch.time_ns
-    rows = min(stream.rows, stretch.time_ns / max(step_ns, 1.0))
-    return even_edges(stretch, min(pixels, int(_PIXELS_PER_ROW * rows)))
+    step_ns = typical_step_ns(stream) or interval.time_ns
+    rows = min(stream.rows, interval.time_ns / max(step_ns, 1.0))
+    return even_edges(interval, min(pixels, int(_PIXELS_PER_ROW * rows)))
 
 
-def even_edges(stretch: TimeInterval, pieces: int) -> Ints:
+def even_edges(interval: TimeInterval, pieces: int) -> Ints:
     """The edges of so many pieces of one length; fewer where they would be empty."""
-    pieces = int(np.clip(stretch.time_ns, 1, max(pieces, 1)))
+    pieces = int(np.clip(interval.time_ns, 1, max(pieces, 1)))
     steps = np.arange(pieces + 1)
     # Not linspace: a long run's nanoseconds have more digits than a float.
-    whole, rest = divmod(max(stretch.time_ns, 1), pieces)
-    return np.asarray(stretch.start_ns + steps * whole + steps * rest // pieces)
+    whole, rest = divmod(max(interval.time_ns, 1), pieces)
+    return np.asarray(interval.start_ns + steps * whole + steps * rest // pieces)
 
 
 @dataclass(frozen=True)

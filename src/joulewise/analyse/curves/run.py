@@ -1,7 +1,11 @@
-"""Everything that can be drawn of one stored run, with few passes over its streams."""
+"""Everything that can be drawn of one stored run, with few passes over its streams.
+
+Among it how evenly each stream was sampled (jitter), and how many of its rows had a new value.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,15 +14,26 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, OpenStream
-from joulewise.analyse.curves.downsample import Envelope, EnvelopeBuilder, SharedStream, pixel_edges
-from joulewise.analyse.curves.sampling import Intervals, Sampling
+from joulewise.analyse.chunks import (
+    Array,
+    ChunkReader,
+    Columns,
+    Floats,
+    Ints,
+    OpenStream,
+    ScratchArrays,
+    SharedStream,
+    last_reading,
+    mark_new_values,
+    typical_step_ns,
+)
+from joulewise.analyse.curves.downsample import Envelope, EnvelopeBuilder, even_edges, pixel_edges
 from joulewise.analyse.curves.series import (
     FAULTS,
     CumulativeEnergy,
     SensorCurves,
-    growth_edges,
-    growth_of,
+    accumulate_energy,
+    cumulative_edges,
     sensor_curves,
     whole_growth,
 )
@@ -30,6 +45,7 @@ from joulewise.data import Kind, RunResult
 from joulewise.errors import JoulewiseError
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice, read_manifest
+from joulewise.units import NS_PER_S
 
 # Points of a power curve. Chosen: about the width of a figure on a page; twice as many double the
 # data of the page and show no more.
@@ -41,18 +57,135 @@ _ALL_PIXELS: Final = 2_400
 _SENSOR_PIXELS: Final = 300
 _POWER: Final = "power_w"
 _STREAMS: Final = {StreamKind.FAST: "polls", StreamKind.BUFFER: "driver's samples"}
+# Bins of the histogram of intervals; what is longer is counted apart (chosen for a narrow figure).
+_BINS: Final = 90
+# The histogram goes up to so many typical intervals, and one of these is the middle of a bin.
+_MAX_INTERVALS: Final = 3.0
+# The rate over time has at most so many points, of so many rows or more each: with fewer the rate
+# of a piece would be off by a row more or less, 5 % (chosen).
+_MAX_PIECES: Final = 200
+_PIECE_ROWS: Final = 20
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the rows in one interval of time were sampled.
+
+    ``rate_hz`` is rows a second, ``cv`` the standard deviation of the intervals between them over
+    their mean, ``sigma_hz`` the same in hertz. ``effective_hz`` is new values a second, between
+    the first row and the last: a sensor that is polled more often than it updates repeats itself.
+    ``histogram`` counts intervals between neighbours of ``interval_edges_s``, and ``longer`` those
+    beyond. ``course_hz`` and ``course_effective_hz`` are the same rates in pieces of one length,
+    between neighbours of ``edges_ns``.
+    """
+
+    rows: int
+    rate_hz: float
+    sigma_hz: float
+    cv: float
+    effective_hz: float
+    longest_s: float
+    interval_edges_s: Floats
+    histogram: Ints
+    longer: int
+    edges_ns: Ints
+    course_hz: Floats
+    course_effective_hz: Floats
+
+
+class Intervals:
+    """Collects the intervals between rows of a stream, and whether ``column`` changed in them."""
+
+    def __init__(self, stream: ChunkReader, column: str, interval: TimeInterval) -> None:
+        self.columns = (column,)
+        self._scratch = ScratchArrays()
+        self._usual_ns = max(typical_step_ns(stream), 1.0)
+        self._bin_ns = max(_MAX_INTERVALS * self._usual_ns / _BINS, 1.0)
+        expected = min(stream.rows, interval.time_ns / self._usual_ns)
+        self._edges_ns = even_edges(interval, min(_MAX_PIECES, int(expected / _PIECE_ROWS)))
+        self._rows, self._news = np.zeros((2, len(self._edges_ns) - 1), np.int64)
+        self._histogram = np.zeros(_BINS + 1, np.int64)
+        self._apart_ns, self._squares_ns2 = 0.0, 0.0
+        self._longest_ns = 0
+        self._first_ns: int | None = None
+        self._last_ns, self._last = 0, math.nan
+
+    def take(self, chunk: Columns) -> None:
+        all_ns = chunk["t_ns"]
+        first = np.searchsorted(all_ns, self._edges_ns[0])
+        end = np.searchsorted(all_ns, self._edges_ns[-1], "right")
+        t_ns, values = all_ns[first:end], chunk[self.columns[0]][first:end]
+        if not len(t_ns):
+            return
+        self._count(t_ns, mark_new_values(values, self._last).view(np.int8))
+        steps_ns = self._scratch.get("steps", len(t_ns), np.int64)
+        steps_ns[0] = t_ns[0] - self._last_ns
+        np.subtract(t_ns[1:], t_ns[:-1], out=steps_ns[1:])
+        if self._first_ns is None:
+            self._first_ns, steps_ns = int(t_ns[0]), steps_ns[1:]
+        if len(steps_ns):
+            self._add(steps_ns)
+        self._last_ns, self._last = int(t_ns[-1]), last_reading(values, self._last)
+
+    def _count(self, t_ns: Ints, changed: Array) -> None:
+        cuts = np.searchsorted(t_ns, self._edges_ns)
+        cuts[-1] = len(t_ns)
+        counts = np.diff(cuts)
+        filled = np.flatnonzero(counts)
+        self._rows += counts
+        self._news[filled] += np.add.reduceat(changed, cuts[filled], dtype=np.int64)
+
+    def _add(self, steps_ns: Ints) -> None:
+        self._longest_ns = max(self._longest_ns, int(steps_ns.max()))
+        apart_ns, places = (
+            self._scratch.get(name, len(steps_ns), np.float64) for name in ("apart", "places")
+        )
+        np.subtract(steps_ns, self._usual_ns, out=apart_ns)
+        self._apart_ns += float(apart_ns.sum())
+        np.multiply(apart_ns, 1 / self._bin_ns, out=places)
+        places += self._usual_ns / self._bin_ns + 0.5
+        np.minimum(places, _BINS, out=places)
+        np.copyto(steps_ns, places, casting="unsafe")
+        self._histogram += np.bincount(steps_ns, minlength=_BINS + 1)
+        self._squares_ns2 += float(np.square(apart_ns, out=apart_ns).sum())
+
+    def sampling(self) -> Sampling | None:
+        """None of fewer than three rows: two intervals are the least that can differ."""
+        intervals = int(self._histogram.sum())
+        time_ns = self._last_ns - (self._first_ns or 0)
+        if intervals < 2 or time_ns <= 0:
+            return None
+        apart_ns = self._apart_ns / intervals
+        variance_ns2 = (self._squares_ns2 - intervals * apart_ns**2) / (intervals - 1)
+        mean_ns = time_ns / intervals
+        cv, rate_hz = math.sqrt(max(variance_ns2, 0.0)) / mean_ns, NS_PER_S / mean_ns
+        piece_s = np.diff(self._edges_ns) / NS_PER_S
+        return Sampling(
+            rows=intervals + 1,
+            rate_hz=rate_hz,
+            sigma_hz=cv * rate_hz,
+            cv=cv,
+            effective_hz=int(self._news.sum()) / intervals * rate_hz,
+            longest_s=self._longest_ns / NS_PER_S,
+            interval_edges_s=np.maximum(np.arange(_BINS + 1) - 0.5, 0) * self._bin_ns / NS_PER_S,
+            histogram=self._histogram[:_BINS],
+            longer=int(self._histogram[_BINS]),
+            edges_ns=self._edges_ns,
+            course_hz=self._rows / piece_s,
+            course_effective_hz=self._news / piece_s,
+        )
 
 
 @dataclass(frozen=True)
 class DeviceCurves:
-    """The curves of one device. ``power`` is None where power was not read; ``growth`` has a mean.
+    """The curves of one device. ``power`` is None where power was not read.
 
-    ``sampling`` is of each stream, by its name for users.
+    ``cumulative`` has a mean power. ``sampling`` is of each stream, by its name for users.
     """
 
     device: RecordedDevice
     power: Envelope | None
-    growth: CumulativeEnergy
+    cumulative: CumulativeEnergy
     sampling: dict[str, Sampling]
     sensors: SensorCurves
 
@@ -68,10 +201,10 @@ class RunCurves:
     manifest: Manifest
     result: RunResult
     devices: tuple[DeviceCurves, ...]
-    growth: CumulativeEnergy | None
+    cumulative: CumulativeEnergy | None
 
     @property
-    def stretch(self) -> TimeInterval:
+    def interval(self) -> TimeInterval:
         span = self.result.run.span
         return TimeInterval(span.start_ns, span.end_ns)
 
@@ -86,19 +219,19 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
     A run that goes on has another result a moment later, and the same moment must be drawn.
     """
     manifest, result = read_manifest(run), result or load_or_compute_result(run)
-    stretch = TimeInterval(result.run.span.start_ns, result.run.span.end_ns)
+    interval = TimeInterval(result.run.span.start_ns, result.run.span.end_ns)
     open_stream = SoundStreams(run, manifest)
     _refuse_lost(open_stream, result.counted)
     counted = [one for one in manifest.devices if one.info.key in result.counted and one.sources]
     pixels = int(np.clip(_ALL_PIXELS / max(len(counted), 1), _MIN_PIXELS, PIXELS))
-    edges_ns, marks_ns = growth_edges(stretch), load_marks_of_result(result)
+    edges_ns, marks_ns = cumulative_edges(interval), load_marks_of_result(result)
     faulty = {one.device for one in result.warnings if one.code in FAULTS}
     with_energies = []
     for device in counted:
-        views = _views(open_stream, device, stretch, pixels)
+        views = _views(open_stream, device, interval, pixels)
         # Energies are computed first: the viewers get what that reads, as it is read.
         open_shared = partial(_open_shared, views)
-        growth, energies = growth_of(
+        cumulative, energies = accumulate_energy(
             open_shared,
             device,
             edges_ns,
@@ -106,14 +239,14 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
             end=result.run.devices[device.info.key].energy,
             marks_ns=marks_ns,
         )
-        sensors = sensor_curves(open_stream, device, stretch, min(pixels, _SENSOR_PIXELS))
-        with_energies.append((_device(device, views, growth, sensors), energies))
+        sensors = sensor_curves(open_stream, device, interval, min(pixels, _SENSOR_PIXELS))
+        with_energies.append((_device(device, views, cumulative, sensors), energies))
     return RunCurves(
         manifest,
         result,
         tuple(curves for curves, _ in with_energies),
         whole_growth(
-            result, edges_ns, [(curves.growth, energies) for curves, energies in with_energies]
+            result, edges_ns, [(curves.cumulative, energies) for curves, energies in with_energies]
         ),
     )
 
@@ -129,7 +262,7 @@ def _refuse_lost(open_stream: SoundStreams, keys: Sequence[str]) -> None:
 def _device(
     device: RecordedDevice,
     views: Mapping[StreamKind, _StreamView],
-    growth: CumulativeEnergy,
+    cumulative: CumulativeEnergy,
     sensors: SensorCurves,
 ) -> DeviceCurves:
     power: Envelope | None = None
@@ -141,7 +274,7 @@ def _device(
             power = envelope
         if seen := view.intervals.sampling():
             sampling[_STREAMS[stream]] = seen
-    return DeviceCurves(device, power, growth, sampling, sensors)
+    return DeviceCurves(device, power, cumulative, sampling, sensors)
 
 
 @dataclass(frozen=True)
@@ -154,10 +287,10 @@ class _StreamView:
 
 
 def _views(
-    open_stream: OpenStream, device: RecordedDevice, stretch: TimeInterval, pixels: int
+    open_stream: OpenStream, device: RecordedDevice, interval: TimeInterval, pixels: int
 ) -> dict[StreamKind, _StreamView]:
     opened = {stream: open_stream(device.info.key, stream) for stream in _STREAMS}
-    return {stream: _view(rows, stretch, pixels) for stream, rows in opened.items() if rows}
+    return {stream: _view(rows, interval, pixels) for stream, rows in opened.items() if rows}
 
 
 def _open_shared(
@@ -166,10 +299,10 @@ def _open_shared(
     return views[stream].rows if stream in views else None
 
 
-def _view(rows: ChunkReader, stretch: TimeInterval, pixels: int) -> _StreamView:
+def _view(rows: ChunkReader, interval: TimeInterval, pixels: int) -> _StreamView:
     if _POWER not in rows.columns:
-        intervals = Intervals(rows, "energy_j", stretch)
+        intervals = Intervals(rows, "energy_j", interval)
         return _StreamView(SharedStream(rows, intervals), intervals, None)
-    intervals = Intervals(rows, _POWER, stretch)
-    thinning = EnvelopeBuilder(_POWER, pixel_edges(rows, stretch, pixels))
+    intervals = Intervals(rows, _POWER, interval)
+    thinning = EnvelopeBuilder(_POWER, pixel_edges(rows, interval, pixels))
     return _StreamView(SharedStream(rows, intervals, thinning), intervals, thinning)

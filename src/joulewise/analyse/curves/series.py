@@ -22,14 +22,8 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, Floats, Ints, OpenStream, sensor_streams
-from joulewise.analyse.curves.downsample import (
-    Envelope,
-    EnvelopeBuilder,
-    even_edges,
-    pixel_edges,
-    show,
-)
+from joulewise.analyse.chunks import ChunkReader, Floats, Ints, OpenStream, sensor_streams, show
+from joulewise.analyse.curves.downsample import Envelope, EnvelopeBuilder, even_edges, pixel_edges
 from joulewise.analyse.damage import SoundStreams
 from joulewise.analyse.energy.gaps import widen_across_faults
 from joulewise.analyse.energy.load_steps import load_marks_of_result
@@ -140,12 +134,12 @@ class CumulativeEnergy:
     mean_w: Floats
 
 
-def growth_edges(run: TimeInterval) -> Ints:
+def cumulative_edges(run: TimeInterval) -> Ints:
     """The times at which the energy so far is shown: few, none closer than a sensor resolves."""
     return even_edges(run, int(np.clip(run.time_s / _MIN_STEP_S, 1, _MAX_POINTS)))
 
 
-def growth_of(
+def accumulate_energy(
     open_stream: OpenStream,
     device: RecordedDevice,
     edges_ns: Ints,
@@ -192,19 +186,19 @@ def cumulative_gpu_energy(run: Path, result: RunResult) -> Curve | None:
     ]
     ends = [result.run.devices[device.info.key].energy for device in gpus]
     known_j = [energy.value for energy in ends if energy is not None and not energy.at_least]
-    stretch = TimeInterval(result.run.span.start_ns, result.run.span.end_ns)
-    if not gpus or len(known_j) < len(gpus) or stretch.time_ns <= 0:
+    interval = TimeInterval(result.run.span.start_ns, result.run.span.end_ns)
+    if not gpus or len(known_j) < len(gpus) or interval.time_ns <= 0:
         return None
-    edges_ns = growth_edges(stretch)
+    edges_ns = cumulative_edges(interval)
     faulty = {one.device for one in result.warnings if one.code in FAULTS}
     energy_j, marks_ns = np.zeros(len(edges_ns)), load_marks_of_result(result)
     open_stream = SoundStreams(run, manifest)
     for device, end in zip(gpus, ends, strict=True):
         is_faulty = device.info.key in faulty
-        growth, _ = growth_of(
+        cumulative, _ = accumulate_energy(
             open_stream, device, edges_ns, faulty=is_faulty, end=end, marks_ns=marks_ns
         )
-        energy_j += growth.energy_j
+        energy_j += cumulative.energy_j
     return Curve(np.asarray((edges_ns - edges_ns[0]) / NS_PER_S), energy_j)
 
 
@@ -235,7 +229,7 @@ def whole_growth(
         for at in zip(*(energies for _, energies in devices), strict=True)
     ]
     sums[-1] = result.run.total
-    mean_w = np.sum([growth.mean_w for growth, _ in devices], axis=0)
+    mean_w = np.sum([cumulative.mean_w for cumulative, _ in devices], axis=0)
     return _growth(edges_ns, sums, mean_w)
 
 
@@ -260,7 +254,7 @@ DRAWN: Final = (
     Quantity.LOAD,
 )
 # An idle GPU's clocks are low because nothing is to be done.
-_HELD: Final = {
+_THROTTLE_BITS: Final = {
     bit: name
     for bit in (1 << shift for shift in range(11))
     for name in throttle_names(bit)
@@ -315,7 +309,7 @@ def _reasons(rows: ChunkReader, edges_ns: Ints, vendor: str) -> dict[str, Envelo
     column = Quantity.THROTTLE.value
     if column not in rows.columns or vendor != "nvidia":  # others' bits have no names
         return {}
-    return {name: EnvelopeBuilder(column, edges_ns, bit) for bit, name in _HELD.items()}
+    return {name: EnvelopeBuilder(column, edges_ns, bit) for bit, name in _THROTTLE_BITS.items()}
 
 
 def _share(envelope: Envelope) -> float:
@@ -350,13 +344,13 @@ def whole_stages(result: RunResult, name: str = "epoch") -> list[Stage]:
     return [stage for stage in stages(result, name) if not stage.energy.at_least]
 
 
-def gpu_stages(result: RunResult, name: str = "epoch") -> list[Stage]:
-    """The same with the energy of the GPUs alone, where all of it is known.
+def gpu_stages(result: RunResult) -> list[Stage]:
+    """The epochs with the energy of the GPUs alone, where all of it is known.
 
-    A span in which a GPU that counts was not read throughout would pass for one that took less.
+    An epoch in which a GPU that counts was not read throughout would pass for one that took less.
     """
     gpus = [key for key in result.counted if key.rpartition("/")[2].startswith("gpu")]
-    return list(_numbered(result, name, partial(_sum, gpus)))
+    return list(_numbered(result, "epoch", partial(_sum, gpus)))
 
 
 def _sum(keys: Sequence[str], span: SpanResult) -> Energy | None:

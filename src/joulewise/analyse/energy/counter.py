@@ -43,6 +43,10 @@ _OVERESTIMATED_FACTOR: Final = 0.38
 _WITHIN_CELL_SHARE: Final = 0.02
 # The same where readings differ from one to the next: a share of their range, times a cell.
 _RANGE_SHARE: Final = 0.10
+# Beside a pause or a step that is shorter than the time between readings, a part of its energy may
+# be on the wrong side of the mark: this share (one standard deviation) of the power that comes and
+# goes there, times the part of a cell that is open.
+_LEAK_SHARE: Final = 0.2
 # The more of the time a reading averages, the more it hides of what is within; a slow beat between
 # the load and the ticks shows it in the counter. The variance of the offset among so many polls on
 # either side counts by 1.1 · s^2.1, where s is the share of the time that readings average.
@@ -82,6 +86,8 @@ _WIDTH_POLLED_FACTOR: Final = 1.3
 _WIDTH_UNKNOWN_FACTOR: Final = 0.85
 _WIDTH_NARROW_FACTOR: Final = 0.86
 _NARROW_SHARE: Final = 0.3
+# Polled readings are smeared where they average over more than so many polls.
+_SMEARED_POLLS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,6 @@ class CounterEnergy:
         # Unread, a device may have drawn anything in its range: a uniform distribution.
         self._unread_sigma_w = (range_w[1] - range_w[0]) / 12**0.5
         self._longest_step_s = max(timing.step_s, timing.poll_s, timing.counter_s)
-        self.moves_hz = counter.moves_hz
         self._polls = self._make_polls(counter)
         empty = PowerReadings(np.empty(0), np.empty(0))
         readings = empty if stream is None else stream.readings(self._origin_ns)
@@ -176,7 +181,7 @@ class CounterEnergy:
         if not self._has_readings:
             return 1.0
         if not timing.is_sampled:
-            is_smeared = timing.window_s > 2 * timing.step_s
+            is_smeared = timing.window_s > _SMEARED_POLLS * timing.step_s
             return _WIDTH_SMEARED_FACTOR if is_smeared else _WIDTH_POLLED_FACTOR
         if not timing.is_delay_known:
             return _WIDTH_UNKNOWN_FACTOR
@@ -315,6 +320,7 @@ class CounterEnergy:
         low_w, high_w = self._range_w
         power_w = self._curve.power_w(t_s)
         deviation_w = np.maximum(high_w - power_w, power_w - low_w)
+        # Divided here, since energies() multiplies the sum by it.
         sum_j2 += np.square(deviation_w * unread_s / Z95) / _OVERESTIMATED_FACTOR
         return sum_j2, at, along
 
@@ -340,6 +346,7 @@ class CounterEnergy:
         off_j = self._energy_up_to_j(t_s) - self._energy_up_to_j(best.t_s)[at]
         off_j -= (highest_j + lowest_j) / 2
         is_known = (self._polls.joined & ~self._breaks.is_broken)[after]
+        # Divided here, since energies() multiplies the sum by it.
         return np.where(is_known, (width_j**2 / 12 + off_j**2) / _OVERESTIMATED_FACTOR, np.inf)
 
     def _drift_variance(self, t_s: Floats) -> Floats:
@@ -352,6 +359,7 @@ class CounterEnergy:
             return np.zeros(len(t_s))
         late_s2 = np.interp(t_s, self._best.t_s, self._best.variance_s2)
         drift_j2 = _DRIFT_SHARE * self._curve.power_w(t_s) ** 2 * late_s2
+        # Divided here, since energies() multiplies the sum by it.
         return np.asarray(drift_j2 / _OVERESTIMATED_FACTOR)
 
     def _uncounted_variance(self, t_s: Floats) -> Floats:
@@ -364,6 +372,7 @@ class CounterEnergy:
         above_j = np.maximum(drawn_j - self._lowest_w * np.abs(t_s - nearest_s), 0.0)
         unseen = 1 - min(SEEN_AT_LEAST_SHARE * self._timing.seen, 1.0)
         sum_j2 = clock_j2 + (_UNCOUNTED_SHARE * unseen * above_j) ** 2
+        # Divided here, since energies() multiplies the sum by it.
         return np.asarray(sum_j2 / _OVERESTIMATED_FACTOR)
 
     def _covariance(
@@ -395,7 +404,10 @@ class CounterEnergy:
         shape_j2 = np.minimum(shape_j2, (_MAX_ABOVE_SHARE * step_s * above_w) ** 2)
         shape_j2 += (_RANGE_SHARE * step_s * range_w) ** 2
         step_j2 = curve.steps.error_at(t_s)
-        return np.where(np.isnan(step_j2), shape_j2, step_j2)
+        shape_j2 = np.where(np.isnan(step_j2), shape_j2, step_j2)
+        if self._timing.is_sampled:
+            shape_j2 += (_LEAK_SHARE * above_w * curve.open_s(t_s)) ** 2
+        return np.asarray(shape_j2)
 
 
 def _sample_period_s(readings: PowerReadings, timing: ReadingTiming) -> float | None:

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from joulewise.analyse.chunks import Bools, Floats
-from joulewise.analyse.energy.counter_timing import Placement, Polls
+from joulewise.analyse.energy.counter_timing import CELL_SHARE, Placement, Polls
 from joulewise.analyse.energy.load_steps import sum_between
 from joulewise.analyse.energy.power_integral import SEEN_AT_LEAST_SHARE
 from joulewise.analyse.energy.sensor_timing import ReadingTiming
@@ -45,8 +45,9 @@ _MAX_LOCAL_SQUARE: Final = 16.0
 _MAX_NOISE_SHARE: Final = 0.5
 # Differences are never taken to be smaller than this, in units of the curve's variance clock.
 _MIN_SCATTER2: Final = 0.05**2
-# The share of the readings' variance over a cell that the offset scatters by at a poll.
-CELL_SHARE: Final = 0.2
+# By so much of it a difference is cut (winsorised): at twice the square that nine of ten are below.
+_CUT_QUANTILE: Final = 0.9
+_CUT_FACTOR: Final = 2.0
 # A counter that moved by less than half as much as the readings, in so many periods, had stopped.
 _STOPPED_SHARE: Final = 0.5
 _STOPPED_PERIODS: Final = 4
@@ -55,13 +56,28 @@ _STOPPED_PERIODS: Final = 4
 # energy.
 _JUMP_SIGMAS: Final = 10.0
 _HIDDEN_FACTOR: Final = 1.3
+# The scatter for that is the mean square of all differences, each for no more than this many times
+# its expected square, and at least this much of it.
+_MAX_JUMP_SQUARE: Final = 9.0
+_MIN_JUMP_SCALE: Final = 0.1
+# A neighbour makes up for a jump where less than this share of it is left of both together.
+_LEFT_SHARE: Final = 0.5
 # What looks lost by so many may be so: it is in the error, since readings can have seen too much.
 _LOST_SIGMAS: Final = 6.0
+# The error has what was lost, and so many standard deviations more, as it was seen through noise.
+_LOST_MARGIN_SIGMAS: Final = 2.0
 # If more than this share of the intervals are jumps, counter and readings simply disagree.
 _MAX_JUMP_SHARE: Final = 0.05
+# So many are no sign of that, however short the run is.
+_ALWAYS_RARE: Final = 3
+# The moments need so many differences, and the products of neighbours more.
+_MIN_DIFFERENCES: Final = 2
+_MIN_NEIGHBOURS: Final = 4
 # A part of what the sensor shows after a jump was drawn before it: this share of the jump remains
 # in the error.
 _BRIDGED_SHARE: Final = 0.05
+# The least variance (J²) of the curve between two polls: that of a counter's millijoule.
+_MIN_CLOCK_J2: Final = 1e-6
 # "Unknown" as a variance: large beside any energy, and still finite in the filter's arithmetic.
 _MAX_WALK_J2: Final = 1e18
 
@@ -154,7 +170,7 @@ class OffsetModel:
         """Variances (J²): of the clock between polls, of a cell and of the timing at each poll."""
         placement = self.placement
         curve, t_s = placement.curve, placement.t_s
-        clock_j2 = np.maximum(np.diff(curve.clock_j2(t_s)), 1e-6)
+        clock_j2 = np.maximum(np.diff(curve.clock_j2(t_s)), _MIN_CLOCK_J2)
         cell_j2 = curve.variance_w2(t_s) * self.timing.step_s**2
         return clock_j2, cell_j2, curve.power_w(t_s) ** 2 * placement.variance_s2
 
@@ -175,7 +191,8 @@ class OffsetModel:
         expected_j2 = expected_j2 + timing_j2[1:] + timing_j2[:-1]
         squares = off_j**2 / expected_j2
         sound = self.polls.joined[1:]
-        scale = max(float(np.mean(np.minimum(squares[sound], 9.0))), 0.1) if sound.any() else 1.0
+        cut = np.minimum(squares[sound], _MAX_JUMP_SQUARE)
+        scale = max(float(np.mean(cut)), _MIN_JUMP_SCALE) if sound.any() else 1.0
         unseen = 1 - min(SEEN_AT_LEAST_SHARE * self.timing.seen, 1.0)
         cells = np.maximum(np.diff(self.polls.t_s) / self.timing.step_s, 1.0)
         cell_j = (self.range_w[1] - self.range_w[0]) * self.timing.step_s
@@ -184,11 +201,13 @@ class OffsetModel:
         bound_j = np.maximum(_JUMP_SIGMAS * sigma_j, hidden_j)
         beside_j = np.concatenate([[0.0], off_j, [0.0]])
         left_j = np.minimum(np.abs(off_j + beside_j[:-2]), np.abs(off_j + beside_j[2:]))
-        jumps = (np.abs(off_j) > bound_j) & (left_j > bound_j / 2)
+        jumps = (np.abs(off_j) > bound_j) & (left_j > _LEFT_SHARE * bound_j)
         # What happens all the time is no jump: counter and readings disagree.
-        is_rare = np.count_nonzero(jumps) <= max(_MAX_JUMP_SHARE * len(off_j), 3)
-        is_lost = (off_j < -_LOST_SIGMAS * sigma_j) & (left_j > np.abs(off_j) / 2) & ~jumps
-        lost_j = np.where(is_lost & is_rare, np.abs(off_j) + 2 * sigma_j, 0.0)
+        is_rare = np.count_nonzero(jumps) <= max(_MAX_JUMP_SHARE * len(off_j), _ALWAYS_RARE)
+        is_lost = (
+            (off_j < -_LOST_SIGMAS * sigma_j) & (left_j > _LEFT_SHARE * np.abs(off_j)) & ~jumps
+        )
+        lost_j = np.where(is_lost & is_rare, np.abs(off_j) + _LOST_MARGIN_SIGMAS * sigma_j, 0.0)
         return np.asarray(jumps & is_rare), lost_j
 
     def _estimate_noise(
@@ -207,18 +226,19 @@ class OffsetModel:
         unread_j2 = np.square((self.range_w[1] - self.range_w[0]) / 12**0.5 * unread_s)
         sound = self.polls.joined[1:] & ~is_broken[1:] & (unread_s <= 0)
         number = int(sound.sum())
-        if number < 2:
+        if number < _MIN_DIFFERENCES:
             local = np.ones(len(clock_j2))
             return clock_j2 + unread_j2, timing_j2 + QUANTUM_J**2, 0.0, local
         scale_j = np.sqrt(clock_j2 + CELL_SHARE * both_j2)
         z = np.where(sound, off_j / scale_j, 0.0)
-        largest = 2 * float(np.quantile(z[sound] ** 2, 0.9)) + 1e-9
+        largest = _CUT_FACTOR * float(np.quantile(z[sound] ** 2, _CUT_QUANTILE)) + 1e-9
         z = np.clip(z, -(largest**0.5), largest**0.5)
         mean = float((z**2).sum() / number)
         clock_share = float((clock_j2 / scale_j**2)[sound].mean())
         both_share = float((both_j2 / scale_j**2)[sound].mean())
         neighbours = float((cell_j2[1:-1] / (scale_j[1:] * scale_j[:-1])).sum())
-        noise = -float((z[1:] * z[:-1]).sum()) / max(neighbours, 1e-12) if number > 3 else 0.0
+        is_enough = number >= _MIN_NEIGHBOURS
+        noise = -float((z[1:] * z[:-1]).sum()) / max(neighbours, 1e-12) if is_enough else 0.0
         noise = min(max(noise, 0.0), _MAX_NOISE_SHARE * mean / both_share)
         walk = max(mean - noise * both_share, (1 - _MAX_NOISE_SHARE) * mean)
         walk = (walk + _MIN_SCATTER2) / clock_share

@@ -58,12 +58,6 @@ class CounterReadings:
         """Whether each value is the next of the stream after the one before it."""
         return np.append(False, np.diff(self.row) == 1)
 
-    @property
-    def moves_hz(self) -> float | None:
-        """New values a second."""
-        time_s = (self.t_ns[-1] - self.t_ns[0]) / NS_PER_S
-        return float((self.row[-1] - self.row[0]) / time_s) if time_s > 0 else None
-
 
 def read_counter(
     stream: ChunkReader, times_ns: Ints, *, max_w: float | None, period_ns: float

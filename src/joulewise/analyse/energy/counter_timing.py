@@ -56,6 +56,12 @@ _JITTER_SHARE: Final = 0.008
 _CALL_S: Final = 6e-5
 # If every phase contradicts more than this share of the polls, the counter has no such ticks.
 _MAX_UNEXPLAINED_SHARE: Final = 0.1
+# A poll within so many times that of a tick is close to it.
+_NEAR_JITTERS: Final = 4.0
+# The share of the readings' variance over a cell that the offset scatters by at a poll.
+CELL_SHARE: Final = 0.2
+# The share of the squared differences that count as they are; larger ones count as its largest.
+_UNCUT_SHARE: Final = 0.9
 # The scatter of differences below which they do not tell phases apart.
 _MIN_SCATTER2: Final = 0.05**2
 
@@ -195,7 +201,8 @@ def _log_likelihood_of_ticks(polls: Polls, phases_s: Floats, period_s: float) ->
     ticks = np.floor(turns[..., 1]) - np.floor(turns[..., 0])
     wrong = np.where(has_tick, ticks < 1, ticks >= 1)
     to_tick = np.abs(turns - np.rint(turns)).min(axis=-1)
-    close = to_tick < 4 * _JITTER_SHARE + 0.5 / len(phases_s)
+    # Half the distance between two phases that are tried is added.
+    close = to_tick < _NEAR_JITTERS * _JITTER_SHARE + 0.5 / len(phases_s)
     plain = wrong & ~close
     if plain.mean(axis=1).min() > _MAX_UNEXPLAINED_SHARE:
         return None
@@ -209,8 +216,8 @@ def _log_likelihood_of_energies(
     """Of each hypothesis, by how much counter and curve differ from poll to poll.
 
     A normal likelihood with an unknown scale: -n/2 · log of the mean squared difference, in units
-    of what the curve's clock expects. The largest tenth of the squares is cut to the next smaller
-    (winsorised).
+    of what the curve's clock expects. The largest, beyond _UNCUT_SHARE of all, are cut to the
+    next smaller (winsorised).
     """
     pairs = np.flatnonzero(polls.joined[1:])
     number = len(pairs)
@@ -233,9 +240,9 @@ def _log_likelihood_of_energies(
             drawn_s -= age_s
         off_j = rise_j - np.diff(curve.energy_j(drawn_s), axis=1)[:, 0]
         expected_j2 = np.diff(curve.clock_j2(expected_s), axis=0)[0]
-        expected_j2 += 0.2 * timing.step_s**2 * curve.variance_w2(expected_s).sum(axis=0)
+        expected_j2 += CELL_SHARE * timing.step_s**2 * curve.variance_w2(expected_s).sum(axis=0)
         squares = off_j**2 / np.maximum(expected_j2, 1e-9)
-        rank = int(np.ceil(0.9 * len(pairs))) - 1
+        rank = int(np.ceil(_UNCUT_SHARE * len(pairs))) - 1
         cut = np.partition(squares, rank, axis=1)[:, rank : rank + 1]
         scatter2 = np.minimum(squares, cut).mean(axis=1)
         log_likelihood[same_curve] = (

@@ -37,12 +37,13 @@ LONG_S: Final = 0.3
 ASLEEP_MAX_W: Final = 5.0
 """Without its supply a board draws nothing, and some watts where its memory is kept alive."""
 
-# A column was not read where so many polls in a row failed. One or two come late on a busy machine;
-# twice as many would overlook faults of half a second at 10 Hz.
-_MISSED_POLLS: Final = 3
+# A column was not read, and a device is gone, where so many polls in a row failed. One or two come
+# late on a busy machine. Twice as many would overlook faults of half a second at 10 Hz, and have a
+# GPU that was lost 2 s before the end pass for whole.
+MISSED_POLLS: Final = 3
 # What was drawn while nothing checked the counter or the readings may be off by this share (chosen:
 # doubled, a run with a gap of a tenth of its time states 0.2 % more error).
-_UNCHECKED_SHARE: Final = 0.01
+UNCHECKED_SHARE: Final = 0.01
 # A window has no energy if more than this share of it was not read and its error is more than that
 # share of its energy: then more of it is assumed than measured.
 _UNSEEN_SHARE: Final = 0.5
@@ -147,13 +148,13 @@ def widen_across_faults(
     if fast is None or not fast.rows:
         return energy, np.zeros(len(windows_ns))
     step_ns = typical_step_ns(fast)
-    unread_s = _unread_s(fast, windows_ns, _MISSED_POLLS * step_ns)
+    unread_s = _unread_s(fast, windows_ns, MISSED_POLLS * step_ns)
     bridged_s = np.fmax(unread_s, energy.gap_s) + np.fmax(energy.stuck_s, 0.0)
     bridged_s = np.maximum(bridged_s, energy.counter_broken * step_ns / NS_PER_S)
     error_j = energy.error_sampling_j
     bridged = bridged_s > 0
     if bridged.any():
-        unchecked_j = _UNCHECKED_SHARE * np.abs(energy.mean_w) * bridged_s
+        unchecked_j = UNCHECKED_SHARE * np.abs(energy.mean_w) * bridged_s
         error_j = np.where(bridged, np.hypot(error_j, unchecked_j), error_j)
     time_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
     unseen_s = np.where(np.isnan(energy.gap_s), unread_s, energy.gap_s)

@@ -17,14 +17,16 @@ the same marks, or one span has several energies.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from joulewise.analyse.chunks import Bools, Floats, Indices, Ints
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import RunResult, Span
-from joulewise.store.spans import SpanTable
+
+if TYPE_CHECKING:
+    from joulewise.store.spans import SpanTable
 
 # All of these were chosen on simulated boards of seeds that no benchmark judges with; doubling one
 # makes the errors of spans too wide or too narrow there (benchmarks/truth.py).
@@ -56,8 +58,14 @@ _LEAVES_QUIET_SIGMAS: Final = 8.0
 _MAX_ADJUSTED_SHARE: Final = 1.5
 # Of the way from the mark to where the readings have the step, what counts as unsure.
 _MOVED_SHARE: Final = 0.4
+# The readings before and after a mark lie within so many cells of it: further away is a gap.
+_MAX_APART_CELLS: Final = 2
 # What is not known of a load's course right at a step, as a share of its height and one cell.
 _STEP_SHAPE_SHARE: Final = 0.02
+# So many readings may overlap a pulse, one fewer than lie from the one before it to the one after;
+# from the begin of the one to the end of the other there are at most so many cells, and no gap.
+_MAX_OVERLAPPING: Final = 2
+_MAX_PULSE_CELLS: Final = 5
 # Of a pulse, or of the window where that is shorter, readings must overlap at least this share.
 _PULSE_SEEN_SHARE: Final = 0.3
 # Where readings see less of it than this, it matters where they lie.
@@ -109,7 +117,7 @@ class Sensed:
 
 @dataclass(frozen=True)
 class LoadSteps:
-    """The steps of power that were is_found at marks, in order.
+    """The steps of power that were found at marks, in order.
 
     ``mark_s`` is the edge of a window, ``t_s`` where the step was put, between ``from_s`` and
     ``to_s``, which the readings ``before`` and ``after`` leave open. ``error_j2`` is the variance
@@ -175,8 +183,8 @@ def _single_steps(sensed: Sensed, marks_s: Floats, total_j: tuple[Floats, Floats
     before = np.searchsorted(closes_s, marks_s, "right") - 1
     after = np.searchsorted(opens_s, marks_s, "left")
     near = (before >= 0) & (after < rows)
-    near &= marks_s - closes_s[np.maximum(before, 0)] < 2 * cell_s
-    near &= opens_s[np.minimum(after, rows - 1)] - marks_s < 2 * cell_s
+    near &= marks_s - closes_s[np.maximum(before, 0)] < _MAX_APART_CELLS * cell_s
+    near &= opens_s[np.minimum(after, rows - 1)] - marks_s < _MAX_APART_CELLS * cell_s
     marks_s = marks_s[near]
     previous_s = np.append(-np.inf, marks_s[:-1])[: len(marks_s)]
     next_s = np.append(marks_s[1:], np.inf)[: len(marks_s)]
@@ -241,11 +249,11 @@ def _pulses(sensed: Sensed, marks_s: Floats) -> LoadSteps:
     opens_s, closes_s = sensed.opens_s, sensed.closes_s
     before = np.searchsorted(closes_s, start_s, "right") - 1
     after = np.searchsorted(opens_s, end_s, "left")
-    is_found = (before >= 0) & (after < rows) & (after - before <= 3)
+    is_found = (before >= 0) & (after < rows) & (after - before <= _MAX_OVERLAPPING + 1)
     before, after = np.clip(before, 0, rows - 1), np.clip(after, 0, rows - 1)
     # Levels on both sides are needed, and no gap between.
     is_found &= (opens_s[before] >= previous_s) & (closes_s[after] <= next_s)
-    is_found &= closes_s[after] - opens_s[before] < 5 * sensed.cell_s
+    is_found &= closes_s[after] - opens_s[before] < _MAX_PULSE_CELLS * sensed.cell_s
     i = np.flatnonzero(is_found)
     start_s, end_s = start_s[i], end_s[i]
     sides = _sides(sensed, (before[i], after[i]), (previous_s[i], next_s[i]))
@@ -328,10 +336,10 @@ def _sides(
 
 
 def _between(sides: _Sides, rows: int) -> list[tuple[Indices, Bools]]:
-    """The first and the second reading between both sides, and whether there is one."""
+    """Of each of the readings between both sides: its row, and whether there is one."""
     return [
         (np.minimum(sides.before + offset, rows - 1), sides.before + offset < sides.after)
-        for offset in (1, 2)
+        for offset in range(1, _MAX_OVERLAPPING + 1)
     ]
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from joulewise.analyse.chunks import Bools, ChunkReader, Columns, Floats, Ints
 from joulewise.analyse.energy.gaps import StuckIntervals
-from joulewise.analyse.energy.load_steps import Sensed, find_steps, sum_between
+from joulewise.analyse.energy.load_steps import TOGETHER_S, Sensed, find_steps, sum_between
 from joulewise.analyse.energy.power_integral import MISSED_READINGS, min_stuck_ns
 from joulewise.analyse.energy.sensor_timing import ReadingTiming
 from joulewise.units import NS_PER_S
@@ -188,6 +188,25 @@ class PowerCurve:
         """The range of power in the three cells around each time."""
         near = np.searchsorted(self._edges_s, t_s, "right")[:, None] - 1 + np.arange(-1, 2)
         return np.asarray(np.ptp(self._cells_w[np.clip(near, 0, len(self._cells_w) - 1)], axis=1))
+
+    def open_s(self, t_s: Floats) -> Floats:
+        """At a mark with another one within a cell: how long readings leave open what is where.
+
+        The cell of a reading that has both, less what it has on either side: ``p (1 - p / cell)``
+        for marks that are the time p apart, at most a quarter of a cell; 0 at all other times.
+        """
+        marks_s = self._marks_s
+        if len(marks_s) < 2:
+            return np.zeros(len(t_s))
+        steps_s = np.diff(marks_s)
+        is_apart = steps_s > TOGETHER_S
+        change = np.append(0, np.cumsum(is_apart))  # of each mark
+        apart_s = np.concatenate([[np.inf], steps_s[is_apart], [np.inf]])
+        at = np.minimum(np.searchsorted(marks_s, t_s - TOGETHER_S / 2), len(marks_s) - 1)
+        nearest_s = np.minimum(apart_s[change[at]], apart_s[change[at] + 1])
+        is_short = (np.abs(marks_s[at] - t_s) < TOGETHER_S) & (nearest_s < self._cell_s)
+        short_s = np.where(is_short, nearest_s, 0.0)
+        return np.asarray(short_s * (1 - short_s / self._cell_s))
 
     def _cell_edges(self) -> Floats:
         centre_s, half_s = self._centre_s, self._cell_s / 2

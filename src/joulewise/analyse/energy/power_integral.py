@@ -34,7 +34,7 @@ from joulewise.analyse.chunks import (
     near,
     readable,
 )
-from joulewise.analyse.energy.gaps import StuckIntervals, UnreadIntervals
+from joulewise.analyse.energy.gaps import UNCHECKED_SHARE, StuckIntervals, UnreadIntervals
 from joulewise.analyse.energy.sensor_timing import ReadingTiming
 from joulewise.analyse.student_t import student_of_many
 from joulewise.units import NS_PER_S, Z95
@@ -113,8 +113,6 @@ _MIN_STUCK_NS: Final = NS_PER_S
 _FEW_PIECES: Final = 256
 # The range of power around an edge is looked for in two periods, but in no more rows than this.
 _MAX_RANGE_ROWS: Final = 64
-# A counter may be off by this share of the energy while no reading checks it (chosen).
-_UNCHECKED_SHARE: Final = 0.01
 # A window is stuck as a whole if less than 1 % of it is not: its edges lie between readings.
 _WHOLE_SHARE: Final = 0.99
 # A sensor's averaging window may be a third shorter, relative to its period, than the tables say.
@@ -444,7 +442,7 @@ class PowerIntegral:
 
     def unchecked_j(self, start: Indices, end: Indices) -> Floats:
         """What a counter may be off by where no reading of power stands beside it."""
-        return _UNCHECKED_SHARE * self._unread(start, end)[1]
+        return UNCHECKED_SHARE * self._unread(start, end)[1]
 
     def aliasing_j(self, start: Indices, end: Indices) -> Floats:
         """A bound on the aliasing error.
@@ -468,13 +466,6 @@ class PowerIntegral:
     def is_stuck(self, start: Indices, end: Indices) -> Bools:
         """Whether a sensor that has shown that it can move did not, in all of the window."""
         return np.asarray(self.stuck_s(start, end) > _WHOLE_SHARE * self.time_s(start, end))
-
-    @property
-    def new_values_hz(self) -> float | None:
-        """New values a second; None where no time passed."""
-        time_s = (self.times_ns[-1] - self.times_ns[0]) / NS_PER_S
-        new_values = self.sums.new_values
-        return float((new_values[-1] - new_values[0]) / time_s) if time_s else None
 
     def _unread(self, start: Indices, end: Indices) -> tuple[Floats, Floats]:
         """Seconds without a new reading, and the joules that stand in for them."""

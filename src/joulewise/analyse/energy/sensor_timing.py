@@ -9,8 +9,12 @@ from joulewise.analyse.chunks import ChunkReader, typical_step_ns
 from joulewise.data import SensorProfile
 from joulewise.units import NS_PER_S
 
-# No vendor states how late a reading is. Where it was measured, it is about a fifth of the period,
-# and assumed to be so within a quarter of that (one standard deviation).
+# Nobody has published how late a reading is; `joulewise calibrate` measures it on one board.
+# Without that it is assumed to be a fifth of the period, within a quarter of that (one standard
+# deviation). Both chosen; simulated boards do not confirm them, since their lags are assumed, too
+# (a fifth of 100 ms, a quarter of 20 ms). With twice the lag, the energy of a window moves by that
+# of another fifth of a period where power differs at its edges; with twice the sigma, its error
+# widens.
 _LAG_SHARE: Final = 0.2
 _LAG_SIGMA_SHARE: Final = 0.25
 # A counter's lag is known even less. It is taken to be that of the readings, within half of it.
@@ -88,6 +92,8 @@ def timing_of(
     window_s = stated_s if profile.window_s is None else profile.window_s
     lag_s = _LAG_SHARE * period_s if profile.lag_s is None else profile.lag_s
     lag_sigma_s = (_LAG_SIGMA_SHARE if profile.lag_s is None else profile.timing_spread / 2) * lag_s
+    # The profile's spread is a 95 % half-width, so a half of it is one standard deviation; and the
+    # centre of a window is off by half of what its length is: together a quarter.
     delay_sigma_s = (lag_sigma_s**2 + (profile.timing_spread * window_s / 4) ** 2) ** 0.5
     is_delay_known = True
     if buffer is not None and (profile.window_s is None or window_s > _MANY_PERIODS * period_s):

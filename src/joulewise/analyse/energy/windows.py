@@ -56,7 +56,6 @@ class WindowEnergy:
     - ``too_short``: shorter than the sensor can resolve
     - ``disagree``: counter and integral differ by more than both may be off; the error spans them
     - ``counter_broken``: the counter went back, jumped or stood still
-    - ``power_hz``, ``counter_hz``: new values a second, None without such a stream
     """
 
     energy_j: Floats
@@ -72,8 +71,6 @@ class WindowEnergy:
     disagree: Bools
     counter_broken: Bools
     stuck: Bools
-    power_hz: float | None = None
-    counter_hz: float | None = None
 
 
 def energy_of(windows: WindowEnergy, i: int, device: RecordedDevice) -> Energy | None:
@@ -223,8 +220,6 @@ def _combine(
         disagree=disagree,
         counter_broken=broken,
         stuck=integral.is_stuck(start, end) if is_read else no,
-        power_hz=integral.new_values_hz if is_read else None,
-        counter_hz=counter.moves_hz if counter else None,
     )
 
 

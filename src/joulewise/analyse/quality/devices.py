@@ -1,6 +1,7 @@
 """Warnings about one device: gaps, stuck sensors, limits without effect, others' use, waiting.
 
-Each function yields the warnings of one kind; `cautions` puts together those that need no spans.
+Each function yields the warnings of one kind; `find_warnings` puts together those that need no
+spans.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from joulewise.analyse.energy.windows import window_energy
 from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.data import ControlKind, Kind, PowerScope, QualityWarning, Quantity, WarningCode
 from joulewise.data.devices import throttle_names
+from joulewise.data.sweeps import POWER_LIMIT
+from joulewise.data.tuning import Tuning
 from joulewise.devices.nvidia.throttling import Binding, judge_limit
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
@@ -48,6 +51,13 @@ _MIN_CHANGING_S: Final = 2.0
 _LOAD_CHANGES_PCT: Final = 50.0
 # A GPU that is idle, or runs as it was set to, is not throttled.
 _NOT_THROTTLED: Final = {"idle", "application clocks", "sync boost", "display clocks"}
+
+
+# A change of a limit is the tuner's own where one of its phases had that value within so many
+# seconds of it: its clock starts some seconds after the command, and limits are read once a second.
+# Chosen; doubled, somebody else's change to a value that was tried is taken for the tuner's more
+# often.
+_TUNER_CHANGE_S: Final = 10.0
 
 
 def is_limited_by_run(manifest: Manifest, key: str) -> bool:
@@ -103,16 +113,21 @@ def limit_without_effect(
         )
 
 
-def cautions(
-    measured: MeasuredDevice, manifest: Manifest, sightings: Sequence[Sighting], run: TimeInterval
+def find_warnings(
+    measured: MeasuredDevice,
+    manifest: Manifest,
+    sightings: Sequence[Sighting],
+    run: TimeInterval,
+    tuning: Tuning | None = None,
 ) -> Iterator[QualityWarning]:
+    """Warnings of one device; ``tuning`` is that of the run, where it was tuned."""
     yield from gap(measured, manifest, run)
     yield from stuck(measured, run)
     yield from frozen_counter(measured, run)
     yield from counter(measured)
-    yield from throttled(measured, manifest, run)
+    yield from throttled(measured, manifest, run, tuning)
     yield from limit_without_effect(measured, manifest, run)
-    yield from setting_changed(measured, run)
+    yield from setting_changed(measured, run, tuning)
     yield from used_by_others(measured, sightings, run)
 
 
@@ -133,8 +148,8 @@ def read_in_part(
         edges.append(f"from {run.after_s(read.start_ns):.1f} s after the start on")
     if read.end_ns < run.end_ns:
         edges.append(f"up to {run.after_s(read.end_ns):.1f} s after the start")
-    part = f"it was read in {read.time_s:.1f} s of {run.time_s:.1f} s only, {' and '.join(edges)}"
-    message = f"{': '.join(filter(None, [part, why]))}; it drew more than that"
+    part = f"read for only {read.time_s:.1f} of {run.time_s:.1f} s, {' and '.join(edges)}"
+    message = f"{': '.join(filter(None, [part, why]))}; its energy is a lower bound"
     yield QualityWarning(WarningCode.UNAVAILABLE, message, hint, device.info.key)
 
 
@@ -291,7 +306,10 @@ def counter(measured: MeasuredDevice) -> Iterator[QualityWarning]:
 
 
 def throttled(
-    measured: MeasuredDevice, manifest: Manifest, run: TimeInterval
+    measured: MeasuredDevice,
+    manifest: Manifest,
+    run: TimeInterval,
+    tuning: Tuning | None = None,
 ) -> Iterator[QualityWarning]:
     """The share of the run's time in which something held the clocks down.
 
@@ -306,7 +324,9 @@ def throttled(
     for code, count in zip(bits.tolist(), counts.tolist(), strict=True):
         for name in throttle_names(code):
             shares[name] = shares.get(name, 0.0) + count / within.sum()
-    wanted = {"power cap"} if is_limited_by_run(manifest, device.info.key) else set()
+    key = device.info.key
+    is_wanted = is_limited_by_run(manifest, key) or is_tuned(tuning, key)
+    wanted = {"power cap"} if is_wanted else set()
     expected = _NOT_THROTTLED | wanted
     throttles = {
         name: share
@@ -325,24 +345,47 @@ def throttled(
         )
 
 
-def setting_changed(measured: MeasuredDevice, run: TimeInterval) -> Iterator[QualityWarning]:
-    """A power limit that was not the same all the time, whoever has changed it."""
+def is_tuned(tuning: Tuning | None, key: str) -> bool:
+    """Whether the run's tuner has set the device's power limit."""
+    return tuning is not None and key in tuning.devices and POWER_LIMIT in tuning.axes
+
+
+def _is_change_of_tuner(tuning: Tuning, limit_w: float, at_s: float) -> bool:
+    for phase in tuning.phases:
+        if phase.start_s - _TUNER_CHANGE_S <= at_s <= phase.end_s + _TUNER_CHANGE_S:
+            set_w = dict((phase.settings or tuning.reference).values).get(POWER_LIMIT)
+            if isinstance(set_w, float) and abs(set_w - limit_w) <= _SAME_W:
+                return True
+    return False
+
+
+def setting_changed(
+    measured: MeasuredDevice, run: TimeInterval, tuning: Tuning | None
+) -> Iterator[QualityWarning]:
+    """A power limit that was not the same all the time, unless the run's own tuner changed it."""
     limits_w = measured.slow.get(Quantity.ENFORCED_LIMIT.value)
     if limits_w is None:
         return
     within = run.holds(measured.slow["t_ns"]) & np.isfinite(limits_w)
     t_ns, limits_w = measured.slow["t_ns"][within], limits_w[within]
     changed = 1 + np.flatnonzero(np.abs(np.diff(limits_w)) > _SAME_W)
+    if tuning is not None and is_tuned(tuning, measured.device.info.key):
+        is_foreign = [
+            not _is_change_of_tuner(tuning, float(limits_w[at]), run.after_s(int(t_ns[at])))
+            for at in changed
+        ]
+        changed = changed[np.array(is_foreign, dtype=bool)]
     if changed.size:
         changes = [
             f"to {limits_w[at]:g} W {run.after_s(int(t_ns[at])):.0f} s after the start"
             for at in changed[:_MAX_LISTED]
         ]
+        before_w = limits_w[changed[0] - 1]
         more = changed.size - len(changes)
         changes += [f"and {more} times more"] if more else []
         yield QualityWarning(
             WarningCode.SETTING_CHANGED,
-            f"its power limit changed during the run: from {limits_w[0]:g} W {', '.join(changes)}",
+            f"its power limit changed during the run: from {before_w:g} W {', '.join(changes)}",
             "the figures belong to no single setting; measure again while it stays the same",
             measured.device.info.key,
         )

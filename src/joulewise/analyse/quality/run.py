@@ -1,11 +1,12 @@
 """Warnings about a run as a whole: the recorder, clocks, budgets, short spans, missing marks.
 
-`cautions` puts all warnings of a result together, those of single devices among them.
+`find_warnings` gives those and the ones of single devices. Warnings of damaged files, of lost marks
+and of the choice of devices are added by :mod:`joulewise.analyse.run_result`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,9 @@ from joulewise.analyse.device_energy import CpuShare, MeasuredDevice
 from joulewise.analyse.quality import devices
 from joulewise.analyse.quality.devices import waiting
 from joulewise.analyse.time_intervals import TimeInterval
+from joulewise.budget import describe_whole_run
 from joulewise.data import Kind, QualityWarning, WarningCode, total
+from joulewise.data.tuning import Tuning
 from joulewise.record.environment import FrameworkUse
 from joulewise.store.manifest import Manifest
 from joulewise.store.spans import SpanTable
@@ -129,12 +132,12 @@ def _useful_s(times_s: Floats, energy_j: Floats, sampling_j: Floats) -> float:
 def _warning(
     which: str, useful_s: float, counted: Sequence[MeasuredDevice], rate_hz: float, name: str | None
 ) -> QualityWarning:
-    enough = f"of {_about(useful_s)} and more" if useful_s else "that last longer"
+    enough = f"of at least {_about(useful_s)}" if useful_s else "that last longer"
     faster = "; a higher --rate may help" if _outpaced(counted, rate_hz) else ""
     return QualityWarning(
         WarningCode.SPAN_TOO_SHORT,
-        f"too short for the sensors, whose sampling error is above {100 * TOO_WIDE:.0f} %: {which}",
-        f"spans {enough} have less than {100 * _USEFUL_SHARE:.0f} % here{faster}",
+        f"too short for the sensors, with a sampling error above {100 * TOO_WIDE:.0f} %: {which}",
+        f"in this run, spans {enough} have an error below {100 * _USEFUL_SHARE:.0f} %{faster}",
         span=name,
     )
 
@@ -171,7 +174,7 @@ _HINTS: Final = {
 }
 
 
-def cautions(
+def find_warnings(
     *,
     manifest: Manifest,
     state: str,
@@ -184,8 +187,13 @@ def cautions(
     energy_j: Floats,
     sampling_j: Floats,
     open_stream: OpenStream,
+    tuning: Tuning | None = None,
 ) -> Iterator[QualityWarning]:
-    """All of them; ``energy_j`` and ``sampling_j`` are of the spans, over what is counted."""
+    """Warnings of this module and of single devices.
+
+    ``energy_j`` and ``sampling_j`` are of the spans, over what is counted. ``tuning`` is that of
+    the run, where it was tuned.
+    """
     known = [measured.uses[0].energy for measured in counted]
     yield from from_notes(manifest, sum(one.value for one in known if one), run.time_s)
     yield from clock_set(manifest)
@@ -193,7 +201,7 @@ def cautions(
     yield from late(manifest)
     yield from no_baseline(manifest, counted)
     for measured in counted:
-        yield from devices.cautions(measured, manifest, sightings, run)
+        yield from devices.find_warnings(measured, manifest, sightings, run, tuning)
         yield from waiting(measured, spans, open_stream, run)
     yield from busy_with_others(cpu, run)
     rate_hz = manifest.rate_hz
@@ -214,31 +222,8 @@ def from_notes(manifest: Manifest, energy_j: float, time_s: float) -> Iterator[Q
             hint = note.get("hint") or _HINTS.get(code, "")
             message = note.get("message", "")
             if code is WarningCode.BUDGET:
-                message = _budget_use(note, energy_j, time_s) or message
+                message = describe_whole_run(note, energy_j, time_s) or message
             yield QualityWarning(code, message, hint, note.get("device"))
-
-
-def _budget_use(note: Mapping[str, str], energy_j: float, time_s: float) -> str:
-    """What the whole run took of a budget; empty where that is not known.
-
-    A budget is taken for used up by what is known at that moment: all readings together may show
-    less, within the time between two of them.
-    """
-    try:
-        limit, factor = float(note["limit"]), float(note["factor"])
-        taken = time_s if note["kind"] == "time" else energy_j
-        amounts = [_in_unit(each / factor, note["unit"]) for each in (taken, taken - limit)]
-    except (KeyError, ValueError):  # recorded by a joulewise that did not write it
-        return ""
-    used, over = amounts
-    was, then = note.get("was", ""), note.get("then", "")
-    if taken > limit:
-        return f"{was}; the whole run took {used}, {over} over{then}"
-    return f"{was}, as was estimated at that moment; all readings together show {used}{then}"
-
-
-def _in_unit(amount: float, unit: str) -> str:
-    return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
 def clock_set(manifest: Manifest) -> Iterator[QualityWarning]:
@@ -325,8 +310,8 @@ def busy_with_others(cpu: CpuShare, run: TimeInterval) -> Iterator[QualityWarnin
             about = f"; the command's share of the energy above idle is about {share}"
         yield QualityWarning(
             WarningCode.OTHER_PROCESSES,
-            f"{_how_much(others_s / cpu.busy_s)} of the CPU work was by other programs "
-            f"({others_s:.1f} of {cpu.busy_s:.1f} s){about}",
+            f"other programs did {_how_much(others_s / cpu.busy_s)} of the CPU work "
+            f"({others_s:.1f} of {cpu.busy_s:.1f} CPU seconds){about}",
             "the CPU's energy is that of the whole machine; measure while nothing else runs",
             "cpu0",
         )

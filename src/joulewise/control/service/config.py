@@ -55,20 +55,23 @@ class Config:
     force: bool = True
     allowed: tuple[Allowed, ...] | None = None
 
-    def check(self, device: DeviceInfo, knob: ControlKind, value: float) -> None:
+    def check(self, device: DeviceInfo, control: ControlKind, value: float) -> None:
         if self.allowed is None:
             return
-        matching = [rule for rule in self.allowed if knob in rule.ranges and rule.matches(device)]
+        matching = [
+            rule for rule in self.allowed if control in rule.ranges and rule.matches(device)
+        ]
         if not matching:
             raise PermissionDeniedError(
-                f"the service does not change {device.key}'s {knob.label}",
+                f"the service does not change {device.key}'s {control.label}",
                 "ask its administrator to list it in /etc/joulewise/guard.toml, or its --config",
             )
-        ranges = [rule.ranges[knob] for rule in matching]
+        ranges = [rule.ranges[control] for rule in matching]
         if not any(low <= value <= high for low, high in ranges):
-            table = " or ".join(f"{low:g} to {high:g} {knob.unit}" for low, high in ranges)
+            table = " or ".join(f"{low:g} to {high:g} {control.unit}" for low, high in ranges)
             raise OutOfRangeError(
-                f"the service does not set {device.key}'s {knob.label} to {value:g} {knob.unit}",
+                f"the service does not set {device.key}'s {control.label} "
+                f"to {value:g} {control.unit}",
                 f"it allows {table}",
             )
 
@@ -77,7 +80,7 @@ def read_config(path: Path | None, group: str | None) -> Config:
     """The configuration in the file, or the default; ``group`` replaces that of the file."""
     if path is None:
         if group is None:
-            raise UsageError("nobody is allowed to connect", "name a group: --group GROUP")
+            raise UsageError("no group is named whose members may connect", "add --group GROUP")
         return Config(_check_group(group, "--group"))
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -113,14 +116,14 @@ class _ConfigReader:
         )
 
     def _allowed(self, key: str, table: Mapping[str, Any]) -> Allowed:
-        self._check_keys(f"{key}.", table, {"devices", *(knob.value for knob in ControlKind)})
+        self._check_keys(f"{key}.", table, {"devices", *(control.value for control in ControlKind)})
         devices = table.get("devices", [])
         if not _is_list_of_names(devices):
             raise self._error(f"{key}.devices", 'must be a list such as ["gpu0", "GPU-*"]')
         ranges = {
-            knob: self._range(f"{key}.{knob.value}", table[knob.value])
-            for knob in ControlKind
-            if knob.value in table
+            control: self._range(f"{key}.{control.value}", table[control.value])
+            for control in ControlKind
+            if control.value in table
         }
         if not ranges:
             raise self._error(key, "allows nothing: add a range, as in power_limit_w = [150, 250]")

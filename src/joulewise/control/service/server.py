@@ -29,8 +29,13 @@ from joulewise.control.server import GuardianServer
 from joulewise.control.service.config import Config, read_config
 from joulewise.data import ControlInfo, ControlKind
 from joulewise.devices import DISCOVERY_THREAD, Device
-from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError, UsageError
-from joulewise.process.installation import installed_command
+from joulewise.errors import (
+    DeviceError,
+    JoulewiseError,
+    PermissionDeniedError,
+    UsageError,
+    installed_command,
+)
 from joulewise.process.state_dir import state_folder
 
 # Chosen: how often devices are searched again where an unknown one is requested; how long the
@@ -122,16 +127,18 @@ class AccessControl:
             message = f"{own} holders of user {user_name(holder.uid)} are connected already"
             raise JoulewiseError(message, _RETRY_HINT)
 
-    def check(self, holder: LeaseHolder, device: Device, knob: ControlKind, value: float) -> None:
-        self.config.check(device.info, knob, value)
+    def check(
+        self, holder: LeaseHolder, device: Device, control: ControlKind, value: float
+    ) -> None:
+        self.config.check(device.info, control, value)
         if not self.config.force:
-            refuse_other_owners(holder, device, knob, value)
+            refuse_other_owners(holder, device, control, value)
 
     def check_other_users(
-        self, holder: LeaseHolder, device: Device, knob: ControlKind, value: float
+        self, holder: LeaseHolder, device: Device, control: ControlKind, value: float
     ) -> None:
         if self.config.force:  # otherwise ``check`` did it, and it cannot be overridden
-            refuse_other_owners(holder, device, knob, value)
+            refuse_other_owners(holder, device, control, value)
 
 
 def is_member(uid: int, group: str) -> bool:
@@ -169,7 +176,7 @@ class DeviceFinder:
 
 
 def _has_control(device: Device) -> bool:
-    return any(isinstance(knob, ControlInfo) for knob in device.controls.values())
+    return any(isinstance(control, ControlInfo) for control in device.controls.values())
 
 
 def _close(guardian: Guardian, log: Callable[[str], None]) -> None:

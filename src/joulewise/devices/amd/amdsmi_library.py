@@ -16,8 +16,8 @@ from joulewise.errors import (
     DriverMissingError,
     NotSupportedError,
     PermissionDeniedError,
+    installed_command,
 )
-from joulewise.process.installation import installed_command
 
 ABSENT: Final = Unavailable("the amdsmi package is not installed", "pip install 'joulewise[amd]'")
 _UNLOADABLE: Final = Unavailable(

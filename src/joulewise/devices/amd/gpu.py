@@ -418,14 +418,14 @@ class AmdGpu(BaseDevice):
             return error_as_unavailable(error)
 
     def _set(self, info: ControlInfo, value: float) -> None:
-        if info.knob is ControlKind.POWER_LIMIT:
+        if info.control is ControlKind.POWER_LIMIT:
             self._call_setter("amdsmi_set_power_cap", 0, round(value * UW_PER_W))
         else:
             self._call_setter("amdsmi_set_gpu_clk_limit", "sclk", "max", round(value))
 
     def _reset(self, info: ControlInfo) -> None:
         self._set(info, info.maximum if info.default is None else info.default)
-        if info.knob is ControlKind.SM_CLOCK:
+        if info.control is ControlKind.SM_CLOCK:
             # A limit on the clock switched the GPU to manual; this hands it back to its governor.
             self._call_setter(
                 "amdsmi_set_gpu_perf_level", self._smi.constant("AmdSmiDevPerfLevel", "AUTO")

@@ -150,7 +150,7 @@ class ModelledCpu(HostDevice):
         self._last_ns: int | None = None
         self._total_j = 0.0
         share = f"{IDLE_SHARE:g} + {BUSY_SHARE:g} x load"
-        model = f"{rating.reason}; {rating.tdp_w:g} W x ({share}), {ERROR}"
+        model = f"{rating.reason}; power = {rating.tdp_w:g} W x ({share}), {ERROR}"
         sensors = {
             quantity: SensorInfo(
                 quantity, Source.MODELLED, WINDOW_S, None if total else WINDOW_S, note=model
@@ -162,6 +162,10 @@ class ModelledCpu(HostDevice):
         )
         super().__init__(info, sensors, window_s=WINDOW_S, sleep=options.sleep)
         self._observe()
+
+    @property
+    def tdp_w(self) -> float:
+        return self._tdp_w
 
     def _energy(self) -> Reading | Unavailable:
         t_ns = self.now_ns()
@@ -277,8 +281,8 @@ def _rating_by_cores(info: CpuInfo, package: int, cpus: tuple[int, ...]) -> Rati
     # A cloud's CPU is a thread, of which a core has two.
     cores = len(cpus) / 2 if info.virtual else info.cores.get(package, len(cpus))
     which = "a core" if cores == 1 else f"each of {cores:g} cores"
-    reason = f"not in the table: {UNKNOWN_W_PER_CORE:g} W assumed for {which} (others have 4 to 24)"
-    return Rating(UNKNOWN_W_PER_CORE * cores, reason)
+    assumed = f"{UNKNOWN_W_PER_CORE:g} W assumed for {which} (known CPUs have 4 to 24 W)"
+    return Rating(UNKNOWN_W_PER_CORE * cores, f"the TDP is not known, {assumed}")
 
 
 def _busy_s(stat: Path) -> dict[int, float] | Unavailable:

@@ -187,7 +187,7 @@ class PowerLimit:
         now_w = self.get()
         if isinstance(now_w, Unavailable) or abs(now_w - value_w) > _STEP_W:
             reason = now_w.reason if isinstance(now_w, Unavailable) else f"it is at {now_w:g} W"
-            what = f"{key}: {info.knob.value} was not set to {value_w:g}: {reason}"
+            what = f"{key}: {info.control.value} was not set to {value_w:g}: {reason}"
             raise DeviceError(what, _SEE_LOG)
 
 

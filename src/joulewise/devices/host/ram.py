@@ -15,7 +15,7 @@ from joulewise.units import NS_PER_S
 # Crucial plans 5 W a module for power supplies and stated 3 W for 8 GB earlier; modules that were
 # added and left idle drew 0.4 W each at the wall. Doubled, memory counts twice as much.
 W_PER_MODULE: Final = 3.0
-SPREAD: Final = "a module draws 0.4 W idle to 5 W at work"
+SPREAD: Final = "a module draws from 0.4 W (idle) to 5 W (at work)"
 
 GIB_PER_MODULE: Final = 16  # chosen: a common size, where the modules cannot be counted
 _KIB_PER_GIB: Final = 1 << 20
@@ -33,7 +33,7 @@ class AssumedRam(HostDevice):
         self._power_w = modules * W_PER_MODULE
         self._now_ns = options.now_ns
         self._opened_ns = options.now_ns()
-        why = f"{W_PER_MODULE:g} W for each of {modules} modules ({counted}); {SPREAD}"
+        why = f"{W_PER_MODULE:g} W assumed for each of {modules} modules ({counted}); {SPREAD}"
         info = DeviceInfo(
             key="dram0",
             kind=Kind.DRAM,
@@ -75,7 +75,7 @@ def find(options: Options) -> list[Device] | Unavailable:
         return Unavailable(f"{options.proc / 'meminfo'} does not say how much memory there is")
     # The kernel keeps a part to itself, so that its figure is always a little short.
     modules = math.ceil(int(total[1]) / _KIB_PER_GIB / GIB_PER_MODULE)
-    return [AssumedRam(modules, f"taken to be of {GIB_PER_MODULE} GiB", options, better)]
+    return [AssumedRam(modules, f"assumed to have {GIB_PER_MODULE} GiB each", options, better)]
 
 
 def _count_modules(options: Options) -> int:

@@ -4,7 +4,7 @@
 - ``gpu``: one GPU; ``sensors``: its readings; ``controls``: its power limit and clocks
 - ``power_scopes``: whether its power and energy cover the GPU or a superchip's module
 - ``sensor_tables``: how often each generation updates its readings
-- ``nvml_library``: NVML's initialisation; ``nvml_errors``: what its error codes mean
+- ``nvml_library``: NVML's initialisation, and what its error codes mean
 - ``throttling``: whether a power limit has an effect
 """
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 import pynvml
 
 from joulewise.data import ControlInfo, ControlKind, Unavailable
-from joulewise.devices.nvidia.nvml_errors import fault
-from joulewise.devices.nvidia.nvml_library import setting_permission
+from joulewise.devices.nvidia.nvml_library import fault, setting_permission
 from joulewise.devices.nvidia.sensor_tables import AMPERE, VOLTA
 from joulewise.units import MW_PER_W
 

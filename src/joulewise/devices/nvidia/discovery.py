@@ -27,8 +27,13 @@ from joulewise.devices.cuda_visible import GpuIdentity, cuda_visible_gpus
 from joulewise.devices.device import Device, Options, join_notes
 from joulewise.devices.nvidia import nvml_library
 from joulewise.devices.nvidia.gpu import NvidiaGpu, UnresponsiveGpu
-from joulewise.devices.nvidia.nvml_errors import NvmlFailure, fault
-from joulewise.devices.nvidia.nvml_library import mig_slices, reading_source, speed
+from joulewise.devices.nvidia.nvml_library import (
+    NvmlFailure,
+    fault,
+    mig_slices,
+    reading_source,
+    speed,
+)
 from joulewise.errors import DeviceError
 
 _WAKE = "wake it by using it, e.g. `nvidia-smi`, then try again"

@@ -25,8 +25,13 @@ from joulewise.devices.cuda_visible import IN_MIG_MODE
 from joulewise.devices.device import BaseDevice, Device, Options, join_notes
 from joulewise.devices.nvidia import nvml_library
 from joulewise.devices.nvidia.controls import NvmlControl, open_controls
-from joulewise.devices.nvidia.nvml_errors import NvmlFailure, fault
-from joulewise.devices.nvidia.nvml_library import generation, memory_b, mig_slices
+from joulewise.devices.nvidia.nvml_library import (
+    NvmlFailure,
+    fault,
+    generation,
+    memory_b,
+    mig_slices,
+)
 from joulewise.devices.nvidia.power_scopes import (
     GPU,
     GPU_PART,
@@ -113,7 +118,7 @@ class NvidiaGpu(BaseDevice):
         return self._is_complete
 
     def complete(self, on_answer: Callable[[], None] = lambda: None) -> None:
-        """Find everything else: ``info``, ``sensors`` and ``knobs`` are complete afterwards.
+        """Find everything else: ``info``, ``sensors`` and ``controls`` are complete afterwards.
 
         About 20 calls, of which those for PCIe throughput take 20 ms each. Never raises.
         """
@@ -323,8 +328,8 @@ class NvidiaGpu(BaseDevice):
             return self._fault(error).unavailable()
 
     def _set(self, info: ControlInfo, value: float) -> None:
-        control = self._controls[info.knob]
-        failure = f"{self.info.key} was not set to {info.knob.value}={value:g}"
+        control = self._controls[info.control]
+        failure = f"{self.info.key} was not set to {info.control.value}={value:g}"
         try:
             control.set(value)
             now = control.get() if control.get else value
@@ -337,11 +342,11 @@ class NvidiaGpu(BaseDevice):
             )
 
     def _reset(self, info: ControlInfo) -> None:
-        control = self._controls[info.knob]
+        control = self._controls[info.control]
         try:
             control.reset()
         except pynvml.NVMLError as error:
-            failure = f"{self.info.key}'s {info.knob.value} was not reset"
+            failure = f"{self.info.key}'s {info.control.value} was not reset"
             raise self._refusal(error, failure, control.reset_option) from None
 
     def _release(self) -> None:

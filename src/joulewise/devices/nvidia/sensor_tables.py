@@ -25,7 +25,7 @@ class GenerationTiming:
 
 @dataclass(frozen=True)
 class Generation:
-    """NVML's number of the architecture, and the CUDA capability, (0, 0) where not needed."""
+    """NVML's number of the architecture, and the CUDA capability, (0, 0) where unknown."""
 
     architecture: int
     capability: tuple[int, int] = (0, 0)

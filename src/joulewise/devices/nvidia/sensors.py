@@ -15,8 +15,7 @@ from typing import Any, Final
 import pynvml
 
 from joulewise.data import Quantity, SensorInfo, Unavailable
-from joulewise.devices.nvidia.nvml_errors import fault
-from joulewise.devices.nvidia.nvml_library import reading_source
+from joulewise.devices.nvidia.nvml_library import fault, reading_source
 from joulewise.devices.nvidia.power_scopes import POWER_AVERAGE, POWER_INSTANT
 from joulewise.devices.nvidia.sensor_tables import Generation, GenerationTiming, sensor_timing
 from joulewise.errors import NotSupportedError
@@ -161,7 +160,9 @@ def scoped_row(quantity: Quantity, field: int, scope: int, note: str = "") -> Nv
     return NvmlReading(quantity, "FieldValues", ([(field, scope)],), _field_watts, note=note)
 
 
-_KERNELS: Final = "share of the last 1/6 to 1 s in which a kernel ran, not of the GPU in use"
+_KERNELS: Final = (
+    "share of time (the last 1/6 to 1 s) in which any kernel ran, not how much of the GPU it used"
+)
 _PCIE: Final = "each call takes 20 ms"
 _ROWS: Final = (
     # A quantity that is here twice has a call for older drivers or versions of nvidia-ml-py.

@@ -29,8 +29,10 @@ def _load_hooks():
     hooks = sys.modules[HOOKS] = module_from_spec(spec)
     spec.loader.exec_module(hooks)
     from _joulewise_hooks.import_hook import wait
+    from _joulewise_hooks.out_of_memory import watch
 
     wait()
+    watch()
 
 
 def _load_next():

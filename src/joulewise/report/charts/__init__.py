@@ -2,16 +2,16 @@
 
 ::
 
-    chart.py      Chart: the tables of a figure and the function that draws them
+    chart.py      Chart: the tables of a figure and the function that draws them; ``alt`` (Altair)
     run/          figures of one run, or of the average of several
     sweep/        figures of a sweep
     compare.py    figures of a comparison of runs or of sweeps
+    job.py        figures of a recurring job
     records.py    tables from records, which a drawing and a reader share
     encoding.py   units, axes, series and layers that several figures have in common
     labels.py     places labels beside points so that they do not overlap
     theme.py      colours, fonts and sizes: for screens (light, dark) and for print
-    files.py      writes a figure as SVG, PDF, PNG, HTML, JSON or CSV
-    vega.py       loads Altair and vl-convert when they are used, and Vega's JavaScript
+    files.py      writes SVG, PDF, PNG, HTML, JSON or CSV (vl-convert); Vega's JavaScript
 """
 
 from joulewise.report.charts.chart import Chart, with_provenance

@@ -1,16 +1,60 @@
-"""``Chart``: tables with what to show, and a function that draws them."""
+"""``Chart``: tables with what to show, and a function that draws them with Altair (Vega-Lite).
+
+Altair comes with the extra ``report`` and takes about a second to load. Modules that draw take
+``alt`` from here instead of ``import altair as alt``: it is imported when it is first used.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from joulewise.report.charts.vega import load_altair
 from joulewise.report.tables import Table
 
+__all__ = ["Chart", "Drawing", "alt", "load_altair", "with_provenance"]
+
+
+def load_altair() -> ModuleType:
+    """Import Altair, also where the user has no home folder, as in many containers.
+
+    Altair looks up the home folder when it is imported (``altair/datasets/_cache.py``, for a cache
+    that joulewise does not use) and fails where there is none. For that moment ``HOME`` is a folder
+    that does not exist.
+    """
+    if altair := sys.modules.get("altair"):
+        return altair
+    try:
+        Path.home()
+    except RuntimeError:
+        before = os.environ.get("HOME")
+        os.environ["HOME"] = "/nonexistent"  # what Debian calls the home of users without one
+        try:
+            return importlib.import_module("altair")
+        finally:
+            del os.environ["HOME"]
+            if before is not None:
+                os.environ["HOME"] = before
+    return importlib.import_module("altair")
+
+
 if TYPE_CHECKING:
-    from joulewise.report.charts.vega import alt
+    import altair as alt
+else:
+
+    class _LazyAltair:
+        """Stands for the module ``altair``, which is imported at the first use of a name in it."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(load_altair(), name)
+
+    alt = _LazyAltair()
+
 
 Drawing = Callable[[], "alt.TopLevelMixin"]
 """Draws a chart. Its data sources (``altair.NamedData``) have the names of the chart's tables."""

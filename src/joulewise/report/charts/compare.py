@@ -11,17 +11,16 @@ from joulewise.analyse.curves.series import whole_stages
 from joulewise.compare.judgement import CompareOutcome
 from joulewise.compare.quantities import ENERGY, TIME
 from joulewise.compare.runs import Comparison, Side
-from joulewise.compare.sweeps import SettingCompared, SweepsCompared
+from joulewise.compare.sweeps import SettingComparison, SweepComparison
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.formatting import joules, one_line, seconds
 from joulewise.metrics.result import Interval
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart, with_provenance
+from joulewise.report.charts.chart import Chart, alt, with_provenance
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import Record, record_table
 from joulewise.report.charts.run import read_curves, skipped_text
 from joulewise.report.charts.run.average import DEVIATION_BAND, average_power, power_records
-from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import value_words
 from joulewise.report.tables import Column
 from joulewise.report.views.compare_tables import provenance, quantities_table
@@ -50,7 +49,7 @@ def chart_comparison(comparison: Comparison) -> list[Chart]:
     return with_provenance(charts, provenance(comparison))
 
 
-def chart_sweep_comparison(comparison: SweepsCompared) -> list[Chart]:
+def chart_sweep_comparison(comparison: SweepComparison) -> list[Chart]:
     """Figures of two sweeps."""
     return with_provenance(_chart_curves(comparison), provenance(comparison))
 
@@ -231,7 +230,7 @@ def _draw_epochs(units: Mapping[str, DisplayUnit]) -> alt.TopLevelMixin:
     return alt.hconcat(*panels)
 
 
-def _chart_curves(comparison: SweepsCompared) -> Iterator[Chart]:
+def _chart_curves(comparison: SweepComparison) -> Iterator[Chart]:
     """Against the power limit, where both sweeps vary it."""
     settings = [
         compared
@@ -264,7 +263,7 @@ def _chart_curves(comparison: SweepsCompared) -> Iterator[Chart]:
     )
 
 
-def _curve_records(compared: SettingCompared) -> Iterator[dict[str, Any]]:
+def _curve_records(compared: SettingComparison) -> Iterator[dict[str, Any]]:
     others = [value_words(*item) for item in compared.setting.values if item[0] != POWER_LIMIT]
     for side, letter in enumerate(_SIDES):
         record: dict[str, Any] = {

@@ -8,7 +8,7 @@ from itertools import cycle, islice
 from typing import Any, Final
 
 from joulewise.data.sweeps import POWER_LIMIT
-from joulewise.report.charts.vega import alt
+from joulewise.report.charts.chart import alt
 from joulewise.units import digits
 
 DASHES: Final = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [15, 5], [5, 2, 1, 2, 1, 2], [1, 3])

@@ -1,17 +1,27 @@
-"""Write a figure to a file, in the format that its name ends in; nothing is downloaded."""
+"""Write a figure to a file, in the format that its name ends in; nothing is downloaded.
+
+vl-convert, of the extra ``report``, renders Vega-Lite; Vega draws it in a browser.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
 from textwrap import wrap
+from types import ModuleType
 from typing import Any, Final
 
 from joulewise.data.codec import encode
-from joulewise.errors import UsageError
-from joulewise.report.charts.chart import Chart
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.report.charts.chart import Chart, alt, load_altair
 from joulewise.report.charts.theme import (
     COLUMN_MM,
     POINTS_PER_MM,
@@ -20,13 +30,14 @@ from joulewise.report.charts.theme import (
     apply_theme,
     theme_config,
 )
-from joulewise.report.charts.vega import javascript_bundle, load_converter, vega_lite_version
 from joulewise.report.export import write_error
 from joulewise.report.tables import as_csv
-from joulewise.store.files import UNENCODABLE
+from joulewise.store.files import UNENCODABLE, replace_file
 
 _SCREEN_WIDTH_PX: Final = 680.0  # chosen: about the width of text in a page
 _SCREEN_SCALE, _PRINT_SCALE = 2.0, 600 / 72  # pixels of a PNG per point: high-density, 600 dpi
+# What reading or writing the cache may raise; RuntimeError where the user has no home folder.
+_CACHE_ERRORS: Final = (OSError, UnicodeDecodeError, RuntimeError)
 _TITLE_LETTERS: Final = 80  # in one line of a title, as many as fit the width above
 
 
@@ -152,3 +163,49 @@ draw();
 </script>
 </html>
 """
+
+
+def load_converter() -> ModuleType:
+    """Import vl-convert, which contains a JavaScript engine and Vega.
+
+    Raises JoulewiseError with the install command where the extra ``report`` is missing.
+    """
+    try:
+        load_altair()
+        return importlib.import_module("vl_convert")
+    except ModuleNotFoundError:
+        raise JoulewiseError(
+            "figures need altair and vl-convert, which are not installed",
+            "pip install 'joulewise[report]'",
+        ) from None
+
+
+def vega_lite_version() -> str:
+    """The version of Vega-Lite that Altair writes, such as ``v6.4``."""
+    return ".".join(alt.SCHEMA_VERSION.split(".")[:2])
+
+
+@cache
+def javascript_bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed for a ``<script>`` element, which then has ``vegaEmbed``.
+
+    Building it takes two seconds, so it is cached in the user's cache folder where there is one.
+    """
+    converter, language = load_converter(), vega_lite_version()
+    name = f"vega-{version('vl-convert-python')}-{language}.js"
+    with suppress(*_CACHE_ERRORS):
+        if cached := (_cache_folder() / name).read_text(encoding="utf-8"):
+            return cached
+    script = converter.javascript_bundle("window.vegaEmbed = vegaEmbed;", language)
+    # An end tag in a string of the script would end the element that it stands in.
+    script = re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE)
+    with suppress(*_CACHE_ERRORS):
+        _cache_folder().mkdir(parents=True, exist_ok=True)
+        replace_file(_cache_folder() / name, script, durable=False)
+    return str(script)
+
+
+def _cache_folder() -> Path:
+    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG specification says to ignore a path that is not absolute.
+    return (home if home.is_absolute() else Path("~/.cache").expanduser()) / "joulewise"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from joulewise.report.charts.chart import alt
 from joulewise.report.charts.records import record_table
 from joulewise.report.charts.theme import (
     LABEL_ACROSS_PX,
@@ -23,7 +24,6 @@ from joulewise.report.charts.theme import (
     LABEL_SIDES,
     PLOT_HEIGHT_PX,
 )
-from joulewise.report.charts.vega import alt
 from joulewise.report.tables import Table
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ POINTS_PER_MM: Final = 72 / 25.4
 _FONT: Final = "'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
 # Height of a plot in pixels, chosen so that a figure of a page's width is about 5:2.
 PLOT_HEIGHT_PX: Final = 260
+EPOCH_PANEL_PX: Final = 240
 # Properties of a drawing that scale with the type, and their power of it: lengths 1, areas 2.
 _SCALED_PROPERTIES: Final = {
     "height": 1,
@@ -52,6 +53,8 @@ The preferred come first: below and left of a Pareto front nothing lies.
 # Width in pixels that parts of a figure share before the page's script fits them, and what each
 # keeps free of it for its axis (both as in page.js); a part is never narrower than the last.
 _CONTAINER_PX, _AXIS_PX, _NARROWEST_PX = 640.0, 80, 60
+# Of a panel of boxplots: the widest box, and the width that its boxes share (chosen).
+_WIDEST_BOX_PX, _BOXES_PX = 18, 200
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,7 @@ def _styles(ink: _Palette, line: float, hair: float, small: float) -> Spec:
         "text": {"fontSize": small},
         "reference": {"color": ink.muted, "strokeWidth": hair, "strokeDash": [5, 3]},
         "limit": {"color": ink.series[1], "strokeWidth": hair, "strokeDash": [2, 2]},
+        "in_force": {"color": ink.series[1], "strokeWidth": line},
         "band": {"fillOpacity": 0.22, "strokeWidth": 0},
         "stretch": {"color": ink.shade, "fillOpacity": 0.14, "strokeWidth": 0},
         "interval": {"strokeWidth": hair},
@@ -201,6 +205,7 @@ def _styles(ink: _Palette, line: float, hair: float, small: float) -> Spec:
         "thin": {"strokeWidth": hair, "strokeOpacity": 0.6},
         "run": {"size": 26 * area, "filled": True, "fillOpacity": 0.45, "strokeWidth": 0},
         "mean": {"size": 60 * area, "filled": True, "opacity": 1},
+        "off_line": {**ring, "color": ink.muted, "strokeWidth": hair, "size": 40 * area},
         "box": {"fillOpacity": 0.5, "strokeWidth": 0},
         "median": {"color": ink.text, "thickness": hair, "opacity": 1},
         "fit": {"color": ink.text, "strokeWidth": line, "strokeDash": [1, 0]},
@@ -265,3 +270,8 @@ def _set_width(spec: Spec, width: float | str, scale: float) -> None:
         return
     spec["width"] = width
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+
+
+def box_width_px(boxes: int) -> int:
+    """Width of each box of a panel of boxplots that has so many."""
+    return max(min(_WIDEST_BOX_PX, _BOXES_PX // boxes), 2)

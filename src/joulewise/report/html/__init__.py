@@ -1,4 +1,4 @@
-"""Reports as one HTML file that opens offline, of a run, a sweep or a comparison.
+"""Reports as one HTML file that opens offline, of a run, a sweep, a comparison or a job.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The pages of a run (or a group of runs), of a sweep and of a comparison.
+"""The pages of a run (or a group of runs), of a sweep, of a comparison and of a recurring job.
 
 Each is built from the same views as the terminal's output, with figures and the environment.
 """
@@ -6,29 +6,26 @@ Each is built from the same views as the terminal's output, with figures and the
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.analyse.damage import HINT, SoundStreams
-from joulewise.compare.runs import Comparison
 from joulewise.data import Kind
 from joulewise.data.run_result_json import as_json
 from joulewise.data.runs import Container, MachineResources
 from joulewise.data.sweeps import Sweep
+from joulewise.data.tuning import Tuning, tune_json
 from joulewise.errors import JoulewiseError
-from joulewise.formatting import capitalised, plain
-from joulewise.metrics.boundary import View
-from joulewise.metrics.result import SweepResult
+from joulewise.formatting import capitalised, one_line, plain
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.compare import chart_comparison, chart_sweep_comparison
 from joulewise.report.html.render import HtmlPage, Notice, Section
-from joulewise.report.inputs import LoadedRuns, LoadedSweep
 from joulewise.report.rerun import rerun_command, rerun_sweep_command
+from joulewise.report.resolve import LoadedRuns, LoadedSweep
 from joulewise.report.tables import Table
-from joulewise.report.views.compare import ComparisonResult
 from joulewise.report.views.run import NO_RATES, PriceAndCarbon, run_view, warned
 from joulewise.report.views.run_tables import (
     devices_table,
@@ -37,10 +34,19 @@ from joulewise.report.views.run_tables import (
     spans_table,
     total_table,
 )
-from joulewise.report.views.sweep import result_json, search_as_json, sweep_view, went
+from joulewise.report.views.tuning import tuning_view
+from joulewise.store.logged_values import logged_json
 from joulewise.store.manifest import Manifest, RecordedDevice, read_manifest
 from joulewise.store.runs import Skipped
+from joulewise.store.tuning_file import UnreadableTuningError, load_tuning
 from joulewise.units import B_PER_GIB, digits
+
+if TYPE_CHECKING:
+    from joulewise.data.jobs import JobTry
+    from joulewise.metrics.boundary import View
+    from joulewise.metrics.result import SweepResult
+    from joulewise.report.views.compare import ComparisonResult
+    from joulewise.report.views.job import JobView
 
 _STORED: Final = "the tables are from stored results"
 _SHORT_ID: Final = 12  # digits of a commit or a container: the length of Docker's short ids
@@ -58,22 +64,26 @@ def run_page(
 
     ``program`` is the command with its options, as it stands in commands to copy.
     """
-    from joulewise.report.charts.run import chart_runs
+    from joulewise.report.charts.run import TUNING_KEY, chart_runs
+
+    tuning, problem = _tuning(resolved)
 
     def make_charts() -> tuple[Sequence[Chart], Sequence[Skipped]]:
-        drawn = chart_runs(resolved.runs, [member.result for member in resolved.members])
+        drawn = chart_runs(resolved.runs, [member.result for member in resolved.members], tuning)
         return drawn.charts, drawn.skipped
 
     result = resolved.result
     shown = run_view(result, rates, program)
     charts, unread = _charts_or_notices(make_charts)
+    of_tuning = tuple(chart for chart in charts if chart.key.startswith(TUNING_KEY))
     sections = (
         Section(
             "Energy",
             tuple(map(capitalised, shown.notes)),
             (total_table(result, shown), devices_table(result, shown)),
         ),
-        Section("Figures", charts=charts),
+        *([_tuning_section(tuning, of_tuning)] if tuning else []),
+        Section("Figures", charts=tuple(chart for chart in charts if chart not in of_tuning)),
         Section("Spans", tables=(spans_table(result, shown),)),
         Section("Sensors", tables=_sensor_tables(resolved), folded=True, written=False),
         Section(
@@ -90,6 +100,7 @@ def run_page(
         facts=shown.facts,
         notices=(
             *unread,
+            *problem,
             *_damage_notices(resolved),
             *(Notice(f"{name} is left out: {plain(reason)}") for name, reason in resolved.left_out),
             *(Notice(warned(warning), plain(warning.hint)) for warning in shown.warnings),
@@ -97,7 +108,31 @@ def run_page(
         sections=tuple(section for section in sections if section.has_content),
         environment=describe_environment([member.manifest for member in resolved.members], store),
         commands=(*([(again, "Repeat this run.")] if again else ()), *shown.commands),
-        data=as_json(result),
+        data={
+            **as_json(result),
+            **({} if _is_group(resolved) else {"logged": logged_json(resolved.runs[0])}),
+            **({"tune": tune_json(tuning)} if tuning else {}),
+        },
+    )
+
+
+def _tuning(resolved: LoadedRuns) -> tuple[Tuning | None, tuple[Notice, ...]]:
+    """The tuning of a single run that was tuned, or why its file cannot be read."""
+    if _is_group(resolved):
+        return None, ()
+    try:
+        return load_tuning(resolved.runs[0]), ()
+    except UnreadableTuningError as error:
+        return None, (Notice(plain(error.message), plain(error.hint)),)
+
+
+def _tuning_section(tuning: Tuning, charts: tuple[Chart, ...]) -> Section:
+    shown = tuning_view(tuning)
+    return Section(
+        "Tuning",
+        tuple(map(capitalised, (shown.finding, *shown.context, *shown.notes))),
+        (shown.account, shown.all_tried, shown.changes),
+        charts,
     )
 
 
@@ -108,21 +143,21 @@ def sweep_page(
     store: Path,
     *,
     also: Sequence[Table] = (),
-    ahead: Iterable[str] = (),
     commands: Iterable[tuple[str, str]] = (),
     more: Mapping[str, Any] | None = None,
 ) -> HtmlPage:
     """The result as ``choose`` prints it, every figure, and every setting of a sweep.
 
-    ``view`` is the view that the result was evaluated with; ``also`` (tables), ``ahead``
-    (forecasts) and ``commands`` are as in the terminal
-    (:func:`joulewise.report.terminal.sweep.draw`), ``more`` are further fields of its JSON.
+    ``view`` is the view that the result was evaluated with; ``also`` (tables) and ``commands``
+    are as in the terminal (:func:`joulewise.report.terminal.sweep.draw`), ``more`` are further
+    fields of its JSON.
     """
     from joulewise.report.charts.sweep import chart_sweep
     from joulewise.report.charts.sweep.drift import NO_DRIFT
+    from joulewise.report.views.sweep import result_json, search_as_json, sweep_outcome, sweep_view
 
     sweep, folder = resolved.sweep, resolved.folder
-    shown, search = sweep_view(result), went(sweep, folder, result.metrics)
+    shown, search = sweep_view(result), sweep_outcome(sweep, folder, result.metrics)
     # The first finding is the headline of the page, the others are sentences of its first section.
     verdict, *others = shown.findings or ("No valid run.",)
     in_store = store if folder else None
@@ -130,7 +165,7 @@ def sweep_page(
     sections = (
         Section(
             "Best settings",
-            (*others, *search.search, *ahead),
+            (*others, *search.search),
             (shown.choices, *also, shown.boundaries) if result.best else (),
         ),
         Section(
@@ -147,7 +182,7 @@ def sweep_page(
         facts=(*shown.facts, *search.notes),
         notices=(
             *unread,
-            *(Notice(plain(warning.message), plain(warning.hint)) for warning in shown.cautions),
+            *(Notice(plain(warning.message), plain(warning.hint)) for warning in shown.warnings),
             *(Notice(problem, "\n".join(hints)) for problem, hints in search.problems),
         ),
         # A section that is not folded is shown even if it is empty, as the place to look for it.
@@ -167,6 +202,9 @@ def compare_page(
 
     ``again`` is the command that repeats it.
     """
+    from joulewise.compare.runs import Comparison
+    from joulewise.report.charts.compare import chart_comparison, chart_sweep_comparison
+
     compared, shown = comparison.found, comparison.view
     if isinstance(compared, Comparison):
         charts, unread = _charts_or_notices(lambda: (chart_comparison(compared), ()))
@@ -181,7 +219,7 @@ def compare_page(
         facts=shown.facts,
         notices=(
             *unread,
-            *(Notice(plain(warning.message), plain(warning.hint)) for warning in shown.cautions),
+            *(Notice(plain(warning.message), plain(warning.hint)) for warning in shown.warnings),
         ),
         sections=(
             Section(
@@ -191,8 +229,70 @@ def compare_page(
         ),
         environment=describe_environment(manifests, store),
         commands=((again, "Repeat this comparison."),) if again else (),
-        data=comparison.told,
+        data=comparison.payload,
     )
+
+
+def job_page(
+    view: JobView,
+    store: Path,
+    *,
+    data: Mapping[str, Any],
+    problems: Iterable[str] = (),
+    program: str = "joulewise",
+) -> HtmlPage:
+    """What a job cost and saved, what was tried, and what its policy believes.
+
+    ``data`` is its JSON as ``job show`` writes it; ``problems`` say why a policy could not be
+    asked. ``store`` has the runs of this host.
+    """
+    from joulewise.report.charts.job import chart_job
+    from joulewise.report.views import job, job_tables
+
+    charts, unread = _charts_or_notices(lambda: (chart_job(view), ()))
+    by_key = {chart.key: (chart,) for chart in charts}
+    name = one_line(view.job.name)
+    sections = (
+        Section("Saving", tuple(job.notes(view)), (job_tables.account_table(view),)),
+        Section("Recurrences", charts=by_key.get("job-recurrences", ())),
+        Section(
+            "Beliefs",
+            tables=tuple(
+                job_tables.beliefs_table(view.job, gpu_type, beliefs)
+                for gpu_type, beliefs in view.all_beliefs.items()
+            ),
+            charts=by_key.get("job-beliefs", ()),
+        ),
+        Section("Time and energy", charts=by_key.get("job-plane", ())),
+        Section("Every recurrence", tables=(job_tables.recurrences_table(view),), folded=True),
+        Section("Every try", tables=(job_tables.tries_table(view),), folded=True),
+    )
+    return HtmlPage(
+        title=f"job {name}",
+        verdict=f"{capitalised(job.finding(view))}.",
+        facts=job.facts(view),
+        notices=(*unread, *(Notice(plain(text)) for text in problems)),
+        sections=tuple(section for section in sections if section.has_content),
+        environment=describe_environment(_job_manifests(view.tries, store), store),
+        commands=(
+            (f"{program} job show {shlex.quote(view.job.name)}", "What is believed now."),
+            (
+                f"{program} ls --filter {shlex.quote(f'tag=job:{view.job.name}')}",
+                "The runs of this job.",
+            ),
+        ),
+        data={**data, "report": job.view_json(view)},
+    )
+
+
+def _job_manifests(tries: Iterable[JobTry], store: Path) -> list[Manifest]:
+    """Of the last run on each host, where it is in this store."""
+    runs = {one.host: one.run for one in tries if one.run}
+    manifests = []
+    for run in runs.values():
+        with suppress(JoulewiseError):
+            manifests.append(read_manifest(store / run))
+    return manifests
 
 
 def _charts_or_notices(

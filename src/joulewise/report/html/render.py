@@ -214,7 +214,7 @@ def render(page: HtmlPage, home: str = "") -> str:
     data = PageData.of(page)
     scripts = {name: source(f"{name}.js") for name in ("theme", "page")}
     if data.charts:
-        from joulewise.report.charts.vega import javascript_bundle
+        from joulewise.report.charts.files import javascript_bundle
 
         scripts["vega"] = javascript_bundle()
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())

@@ -142,7 +142,7 @@ def _rows(
     )
     yield row("averaging window", lambda t, c: (_time(t.window_s), formatting.duration(c.window_s)))
     yield row("lag", lambda t, _: (_time(t.lag_s), "-"))
-    yield row("share of time unseen", lambda t, c: (_share(t.unseen_share), _unseen(c)))
+    yield row("share of time not measured", lambda t, c: (_share(t.unseen_share), _unseen(c)))
     yield row("new values, busy", lambda t, c: (_rate(t.rate_busy_hz), _pace(c)))
     yield row("new values, idle", lambda t, c: (_rate(t.rate_idle_hz), _pace(c)))
     if isinstance(board.counter_period_s, CalibratedValue):
@@ -176,13 +176,13 @@ def _time(figure: CalibratedValue | None) -> str:
 
 
 def _share(figure: CalibratedValue | None) -> str:
-    return "-" if figure is None else f"{figure.value:.1%} ± {_percent(figure.error)}"
+    return "-" if figure is None else f"{_percent(figure.value)} ± {_percent(figure.error)}"
 
 
 def _unseen(card: SensorProfile) -> str:
     if card.update_period_s is None or card.window_s is None:
         return "-"
-    return f"{max(0.0, 1 - card.window_s / card.update_period_s):.0%}"
+    return f"{100 * max(0.0, 1 - card.window_s / card.update_period_s):.0f} %"
 
 
 def _rate(figure: CalibratedValue | None) -> str:
@@ -194,4 +194,4 @@ def _pace(card: SensorProfile) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share:.1%}"
+    return f"{100 * share:.1f} %"

@@ -28,8 +28,8 @@ def draw(
     for table in shown.tables:
         sheet.table(table)
     console.print()
-    sheet.warnings(shown.cautions)
-    if shown.cautions:
+    sheet.warnings(shown.warnings)
+    if shown.warnings:
         console.print()
     sheet.line(shown.finding, "bold", 0)
     for is_the_case, sentence in judged:

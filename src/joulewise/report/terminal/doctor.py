@@ -17,7 +17,7 @@ from joulewise.formatting import NO_BREAK, wrap_text
 from joulewise.report.tables import new_rich_table
 from joulewise.report.terminal import leases
 from joulewise.report.terminal.layout import indent, print_fix
-from joulewise.report.views.checkup import Checkup, DeviceState, KnobState, SensorState
+from joulewise.report.views.checkup import Checkup, ControlState, DeviceState, SensorState
 
 # Below so many columns of the terminal (chosen: the widest table), the last columns of a table are
 # drawn below its first three.
@@ -49,14 +49,16 @@ def draw(checkup: Checkup, console: Console) -> None:
         console.print()
     leases.draw(checkup.leases, console, may_set=_may_set(checkup.devices))
     console.print()
-    console.print(Text(trust(checkup), style="bold"))
+    console.print(Text(summarise_sources(checkup), style="bold"))
     for command, what in next_commands(checkup):
         console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
 
 
 def _may_set(devices: Iterable[DeviceState]) -> bool:
-    controls = (knob for device in devices for knob in device.controls.values())
-    return any(isinstance(knob, KnobState) and knob.info.writable is True for knob in controls)
+    controls = (control for device in devices for control in device.controls.values())
+    return any(
+        isinstance(control, ControlState) and control.info.writable is True for control in controls
+    )
 
 
 def alike(devices: Iterable[DeviceState]) -> list[list[DeviceState]]:
@@ -68,13 +70,13 @@ def alike(devices: Iterable[DeviceState]) -> list[list[DeviceState]]:
             (info.kind, info.name, info.vendor, info.driver, info.note, info.contains),
             info.better and _likeness(info.better),
             tuple((quantity, _likeness(s)) for quantity, s in device.sensors.items()),
-            tuple((knob, _likeness(k)) for knob, k in device.controls.items()),
+            tuple((control, _likeness(k)) for control, k in device.controls.items()),
         )
         groups.setdefault(likeness, []).append(device)
     return list(groups.values())
 
 
-def trust(checkup: Checkup) -> str:
+def summarise_sources(checkup: Checkup) -> str:
     """One line: the source of each kind of device's energy."""
     parts: list[str] = []
     for kind, name in formatting.KINDS.items():
@@ -89,7 +91,7 @@ def trust(checkup: Checkup) -> str:
             listed = (f"{listed_keys(keys)} {source}" for source, keys in sources.items())
             parts.append(f"{label}: {', '.join(listed)}")
         elif kind in {Kind.GPU, Kind.CPU}:
-            parts.append(f"{label}: no such device found")
+            parts.append(f"{label}: no {name} found")
     return ". ".join(parts) + "."
 
 
@@ -110,7 +112,7 @@ def _energy_basis(device: DeviceState) -> str:
     return f"{kind.value} ({means})" if kind.is_sensor else kind.value
 
 
-def _likeness(state: SensorState | KnobState | Unavailable) -> object:
+def _likeness(state: SensorState | ControlState | Unavailable) -> object:
     """What must be equal for devices to share a table.
 
     Without values, which differ between boards, fixes, which may name the board, and the numbers
@@ -138,7 +140,7 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
     tables = [_device_table(group)] if len(group) > 1 else []
     beside = _BESIDE_VALUES_NARROW if console.width < _NARROW else _BESIDE_VALUES
     sensors = _sensor_table(group, max(1, console.width - beside))
-    tables += [table for table in (sensors, _knob_table(group)) if table.row_count]
+    tables += [table for table in (sensors, _control_table(group)) if table.row_count]
     for number, table in enumerate(tables):
         if number:
             console.print()
@@ -215,23 +217,23 @@ def _sensor_table(group: Sequence[DeviceState], room: int) -> Table:
     return table
 
 
-def _knob_table(group: Sequence[DeviceState]) -> Table:
+def _control_table(group: Sequence[DeviceState]) -> Table:
     table = _table("setting", "now", "range", "default", "can be set")
-    for knob, name in formatting.KNOBS.items():
-        state = group[0].controls.get(knob)
-        if isinstance(state, KnobState):
+    for control, name in formatting.CONTROLS.items():
+        state = group[0].controls.get(control)
+        if isinstance(state, ControlState):
             info = state.info
             table.add_row(
                 name,
-                _set_to(group, knob),
-                formatting.settings(knob, info.minimum, info.maximum, info.choices),
-                "-" if info.default is None else formatting.setting(knob, info.default),
+                _set_to(group, control),
+                formatting.settings(control, info.minimum, info.maximum, info.choices),
+                "-" if info.default is None else formatting.setting(control, info.default),
                 _settable(state),
             )
     return table
 
 
-def _settable(state: KnobState) -> Text:
+def _settable(state: ControlState) -> Text:
     if state.by_service:
         return Text("by the guard service", style="green")
     return Text("yes", style="green") if state.info.writable is True else Text("no", style="red")
@@ -243,11 +245,11 @@ def _now(group: Sequence[DeviceState], quantity: Quantity) -> str:
     return formatting.span(quantity, values, group[0].info.vendor) if values else "-"
 
 
-def _set_to(group: Sequence[DeviceState], knob: ControlKind) -> str:
-    states = [device.controls.get(knob) for device in group]
-    values = [state.value for state in states if isinstance(state, KnobState)]
+def _set_to(group: Sequence[DeviceState], control: ControlKind) -> str:
+    states = [device.controls.get(control) for device in group]
+    values = [state.value for state in states if isinstance(state, ControlState)]
     known = [value for value in values if not isinstance(value, Unavailable)]
-    return formatting.settings(knob, min(known), max(known), None) if known else "not reported"
+    return formatting.settings(control, min(known), max(known), None) if known else "not reported"
 
 
 def _missing(group: Sequence[DeviceState]) -> Iterator[tuple[str, Unavailable]]:
@@ -274,10 +276,10 @@ def _unavailable(device: DeviceState) -> dict[tuple[str, str], Unavailable]:
         sensor = device.sensors.get(quantity)
         if isinstance(sensor, Unavailable):
             found["read", name] = sensor
-    for knob, name in formatting.KNOBS.items():
-        state = device.controls.get(knob)
-        why = state.info.writable if isinstance(state, KnobState) else state
-        is_served = isinstance(state, KnobState) and state.by_service
+    for control, name in formatting.CONTROLS.items():
+        state = device.controls.get(control)
+        why = state.info.writable if isinstance(state, ControlState) else state
+        is_served = isinstance(state, ControlState) and state.by_service
         if isinstance(why, Unavailable) and not is_served:
             found["set", name] = why
     return found

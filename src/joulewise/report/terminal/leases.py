@@ -23,7 +23,7 @@ from joulewise.report.views.leases import (
     at,
     left,
     restore_command,
-    turned_to,
+    value_left,
 )
 
 _NARROW = 70  # columns below which the start of a lease is left out (chosen: the table's width)
@@ -37,7 +37,7 @@ _STYLES = {
 
 def draw(leases: Leases, console: Console, *, may_set: bool = False) -> None:
     """Draw the leases; ``may_set``: whether a driver lets this process change a setting."""
-    console.print(Text("leases", style="bold"))
+    console.print(Text("changed settings (leases)", style="bold"))
     if leases.held:
         indent(_held_table(leases.held, console), console)
     for lease, state in leases.left:
@@ -72,7 +72,7 @@ def draw_restored(
     for lease in not_ours:
         console.print(Text(f"{left(lease)}.", style="red"))
     if recovered == RecoveryReport() and not not_ours:
-        nothing = "Nothing was left changed. In use now:" if held else "Nothing is left changed."
+        nothing = "Nothing to restore. In use now:" if held else "Nothing to restore."
         console.print(Text(nothing))
     if held:
         console.print(_held_table(held, console))
@@ -83,7 +83,7 @@ def draw_restored(
 
 def _lines(leases: Leases, *, may_set: bool) -> Iterator[str]:
     if not (leases.held or leases.left):
-        yield "joulewise holds no setting now"
+        yield "no setting is changed by joulewise now"
     serves = isinstance(leases.service, str)
     if serves:
         yield f"the guard service answers at {leases.service}"
@@ -108,7 +108,7 @@ def _without_service(*, may_set: bool) -> str:
 def _left(lease: HeldSetting) -> str:
     change = lease.change
     return (
-        f"{change.key}'s {formatting.KNOBS[change.knob]} at {at(change.knob, change.value)}, "
+        f"{change.key}'s {formatting.CONTROLS[change.knob]} at {at(change.knob, change.value)}, "
         f"before {at(change.knob, change.before)}, by {describe_holder(lease.holder)}"
     )
 
@@ -122,7 +122,7 @@ def _held_table(held: Sequence[HeldSetting], console: Console) -> Table:
         gone = ", which has ended" if lease.keeper is Restorer.GUARDIAN else ""
         table.add_row(
             change.key,
-            formatting.KNOBS[change.knob],
+            formatting.CONTROLS[change.knob],
             at(change.knob, change.value),
             at(change.knob, change.before),
             f"pid {holder.pid} ({holder.program}, {user_name(holder.uid)}){gone}",
@@ -141,8 +141,8 @@ def _undone_table(recovered: RecoveryReport) -> Table:
         outcome = undone.outcome
         table.add_row(
             outcome.key,
-            formatting.KNOBS[outcome.knob],
-            at(outcome.knob, turned_to(undone)),
+            formatting.CONTROLS[outcome.knob],
+            at(outcome.knob, value_left(undone)),
             "-" if outcome.end is RestoreResult.FOREIGN else at(outcome.knob, outcome.value),
             Text(outcome.end.value, style=_STYLES[outcome.end]),
         )

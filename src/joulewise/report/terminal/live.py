@@ -66,7 +66,10 @@ def screen(now: RunNow, console: Console) -> Group:
     if stacked and room < len(table.rows) + stacked:
         titles = [column.title for column in table.columns[1:]]
         without = [it for it in titles if it not in {str(c.header) for c in blocks[0].columns}]
-        below.insert(0, text(one_line(f"no room for: {', '.join(without)}", width), "dim"))
+        below.insert(
+            0,
+            text(one_line(f"columns left out: {', '.join(without)}", width), "dim"),
+        )
         blocks, room = blocks[:1], room - 1
     else:
         room -= stacked

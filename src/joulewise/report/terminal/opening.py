@@ -21,7 +21,11 @@ def opening(ready: Ready) -> str:
     joins = "joining run" if ready.joined else "run"
     rate = f"{float(digits(ready.rate_hz)):g} Hz"  # without the zeros at its end
     line = f"{_devices(ready.devices)}; {rate}; {joins} {ready.run.name}"
-    return f"{line}, without its own {', '.join(ready.unheeded)}" if ready.unheeded else line
+    return (
+        f"{line}, without its own {', '.join(ready.ignored_options)}"
+        if ready.ignored_options
+        else line
+    )
 
 
 def _devices(devices: Sequence[tuple[str, str, str]]) -> str:

@@ -43,9 +43,10 @@ def draw(
 ) -> None:
     """Draw the whole result; with ``errors`` both parts of each error in place of the watts.
 
-    Then also how often the sensors had a new value, which the sampling errors are computed from.
+    Then also the error of a typical span of each name, and how often the sensors had a new value,
+    which the sampling errors are computed from.
     """
-    shown = run_view(result, rates, program)
+    shown = run_view(result, rates, program, has_errors=errors)
     sheet = Sheet(console)
     console.print(Text(fitting(shown.title, console.encoding), style="bold"))
     for fact in shown.facts:
@@ -56,7 +57,7 @@ def draw(
         indent(Text(fitting(note, console.encoding)), console)
     if shown.spans:
         console.print()
-        _draw_spans(shown.spans, sheet)
+        _draw_spans(shown.spans, sheet, errors=errors)
     update_rates = rates_table({"": result})
     if errors and update_rates.rows:
         sheet.table(update_rates)
@@ -103,16 +104,21 @@ def _draw_devices(
     sheet.blocks(Table("", columns, cells), style, "dim")
 
 
-def _draw_spans(rows: Sequence[SpanRow], sheet: Sheet) -> None:
+def _draw_spans(rows: Sequence[SpanRow], sheet: Sheet, *, errors: bool) -> None:
     columns = (
         Column("span", right=False),
         *number_columns("count", "mean time"),
         Column("time min-max", spare=1),
         Column("mean energy"),
+        *((Column("error of one"),) if errors else ()),
         Column("energy min-max", spare=1),
     )
     cells = (
-        (one_line(it.name, _SPAN_LETTERS), it.count, it.time, it.times, it.energy, it.energies)
-        for it in rows
+        (
+            *(one_line(row.name, _SPAN_LETTERS), row.count, row.time, row.times, row.energy),
+            *((row.error,) if errors else ()),
+            row.energies,
+        )
+        for row in rows
     )
     sheet.blocks(Table("", columns, tuple(cells)), header_style="dim")

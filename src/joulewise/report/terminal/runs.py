@@ -28,6 +28,7 @@ _SHORTEST_COMMAND: Final = 8
 _LEAST_WIDTHS: Final = {"ended": 10, "name": 8}
 # Lines on runs that cannot be read (chosen): there may be thousands, which would hide the others.
 _MOST_SKIPPED: Final = 20
+_WIDE_ONLY: Final = {"started", "error"}
 # The order in which columns are left out where they do not fit.
 _LEFT_OUT: Final = ("command", "name", "time", "ended", "energy", "source")
 
@@ -63,7 +64,7 @@ def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
     rows = [{key: fitting(cell, console.encoding) for key, cell in row.items()} for row in rows]
     headers = filled = [h for h in rows[0] if h == "command" or any(row[h] for row in rows)]
     if console.is_terminal and console.width < _WIDE:
-        headers = [header for header in headers if header not in {"started", "error"}]
+        headers = [header for header in headers if header not in _WIDE_ONLY]
     widths = {h: max(len(h), *(len(row[h]) for row in rows)) for h in headers}
     widths["command"] = 0
     if console.is_terminal:
@@ -72,9 +73,7 @@ def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
     for row in rows:
         _draw_line(row, widths, console)
     if missing := [header for header in filled if header not in widths]:
-        note = (
-            f"no room for: {', '.join(missing)}; all columns are shown in a pipe, as in: ls | cat"
-        )
+        note = f"columns left out: {', '.join(missing)}; to see all: joulewise ls | cat"
         console.print(Text(fitting(note, console.encoding), style="dim"))
 
 

@@ -35,7 +35,7 @@ class SensorState:
 
 
 @dataclass(frozen=True)
-class KnobState:
+class ControlState:
     """A control of a device; ``value`` is its setting, or why that cannot be read.
 
     ``by_service``: this process may not set it, but the guard service does so for it.
@@ -52,7 +52,7 @@ class DeviceState:
 
     info: DeviceInfo
     sensors: Mapping[Quantity, SensorState | Unavailable]
-    controls: Mapping[ControlKind, KnobState | Unavailable]
+    controls: Mapping[ControlKind, ControlState | Unavailable]
     card: CalibratedProfile | Unavailable | None = None
 
     def energy_source(self) -> tuple[Source, str] | Unavailable:
@@ -98,7 +98,7 @@ def _state(environ: Mapping[str, str], device: Device, *, serves: bool) -> Devic
     return DeviceState(
         device.info,
         {quantity: _sensor(device, quantity) for quantity in device.sensors},
-        {knob: _knob(device, knob, serves=serves) for knob in device.controls},
+        {control: _control(device, control, serves=serves) for control in device.controls},
         read_calibrated_profile(device.info, environ),
     )
 
@@ -111,11 +111,11 @@ def _sensor(device: Device, quantity: Quantity) -> SensorState | Unavailable:
     return reading if isinstance(reading, Unavailable) else SensorState(info, reading.value)
 
 
-def _knob(device: Device, knob: ControlKind, *, serves: bool) -> KnobState | Unavailable:
-    info = device.controls[knob]
+def _control(device: Device, control: ControlKind, *, serves: bool) -> ControlState | Unavailable:
+    info = device.controls[control]
     if isinstance(info, Unavailable):
         return info
-    return KnobState(info, device.get(knob), serves and info.writable is not True)
+    return ControlState(info, device.get(control), serves and info.writable is not True)
 
 
 def _device_json(device: DeviceState) -> dict[str, Any]:
@@ -134,7 +134,9 @@ def _device_json(device: DeviceState) -> dict[str, Any]:
         "limit_scope": info.limit_scope and info.limit_scope.value,
         "calibrated": _card_json(device.card),
         "sensors": {quantity.value: _sensor_json(s) for quantity, s in device.sensors.items()},
-        "knobs": {knob.value: _knob_json(state) for knob, state in device.controls.items()},
+        "knobs": {
+            control.value: _control_json(state) for control, state in device.controls.items()
+        },
     }
 
 
@@ -157,10 +159,10 @@ def _sensor_json(sensor: SensorState | Unavailable) -> dict[str, Any]:
     }
 
 
-def _knob_json(knob: KnobState | Unavailable) -> dict[str, Any]:
-    if isinstance(knob, Unavailable):
-        return {"value": None, **_why(knob)}
-    info, value = knob.info, knob.value
+def _control_json(control: ControlState | Unavailable) -> dict[str, Any]:
+    if isinstance(control, Unavailable):
+        return {"value": None, **_why(control)}
+    info, value = control.info, control.value
     fields: dict[str, Any] = {
         "value": None if isinstance(value, Unavailable) else value,
         "minimum": info.minimum,
@@ -173,7 +175,7 @@ def _knob_json(knob: KnobState | Unavailable) -> dict[str, Any]:
     if isinstance(value, Unavailable) and info.readable:
         fields |= _why(value)
     if isinstance(info.writable, Unavailable):
-        fields |= _why(_SERVED if knob.by_service else info.writable)
+        fields |= _why(_SERVED if control.by_service else info.writable)
     return fields
 
 

@@ -12,7 +12,7 @@ from joulewise.compare.judgement import ComparedQuantity, CompareOutcome
 from joulewise.compare.quantities import ENERGY, RUN, TIME
 from joulewise.compare.result_json import judged_json, runs_json, sweeps_json
 from joulewise.compare.runs import CompareWarningCode, Comparison, Side, compare_runs
-from joulewise.compare.sweeps import SweepsCompared, compare_sweeps, range_of
+from joulewise.compare.sweeps import SweepComparison, compare_sweeps, range_of
 from joulewise.data import QualityWarning
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import UsageError
@@ -51,7 +51,7 @@ class CompareView:
     facts: tuple[str, ...]
     tables: tuple[Table, ...]
     finding: str
-    cautions: tuple[QualityWarning, ...]
+    warnings: tuple[QualityWarning, ...]
 
 
 def view_of_runs(comparison: Comparison) -> CompareView:
@@ -62,11 +62,11 @@ def view_of_runs(comparison: Comparison) -> CompareView:
         facts=(_side("A", comparison.a), _side("B", comparison.b)),
         tables=(quantities_table(comparison), *differing),
         finding=_with_notes(_finding(comparison), comparison),
-        cautions=comparison.cautions,
+        warnings=comparison.warnings,
     )
 
 
-def view_of_sweeps(comparison: SweepsCompared) -> CompareView:
+def view_of_sweeps(comparison: SweepComparison) -> CompareView:
     """What to show of a comparison of sweeps."""
     settings = (settings_table(comparison),) if comparison.settings else ()
     return CompareView(
@@ -74,13 +74,13 @@ def view_of_sweeps(comparison: SweepsCompared) -> CompareView:
         facts=tuple(_sweep_facts(comparison)),
         tables=(*settings, choices_table(comparison)),
         finding=_with_notes(_sweeps_finding(comparison), comparison),
-        cautions=comparison.cautions,
+        warnings=comparison.warnings,
     )
 
 
-def _with_notes(finding: str, comparison: Comparison | SweepsCompared) -> str:
+def _with_notes(finding: str, comparison: Comparison | SweepComparison) -> str:
     notes = list(filter(None, [provenance(comparison)]))
-    if any(it.code is CompareWarningCode.WORK_NOT_KNOWN for it in comparison.cautions):
+    if any(it.code is CompareWarningCode.WORK_NOT_KNOWN for it in comparison.warnings):
         notes.append("per run; it is not known whether both did the same work")
     return f"{finding} ({'; '.join(notes)})" if notes else finding
 
@@ -119,7 +119,7 @@ def _sweep_name(result: SweepResult) -> str:
     return one_line(result.name or result.id, _NAME)
 
 
-def _sweep_facts(comparison: SweepsCompared) -> Iterator[str]:
+def _sweep_facts(comparison: SweepComparison) -> Iterator[str]:
     for letter, result in (("A", comparison.a), ("B", comparison.b)):
         runs = counted(sum(point.n for point in result.points), "run")
         words = filter(None, (result.id, one_line(result.name), result.gpu_name))
@@ -132,7 +132,7 @@ def _sweep_facts(comparison: SweepsCompared) -> Iterator[str]:
             yield f"only in {letter}: {_some([setting_words(it) for it in only])}"
 
 
-def _sweeps_finding(comparison: SweepsCompared) -> str:
+def _sweeps_finding(comparison: SweepComparison) -> str:
     same: list[str] = []
     other: list[str] = []
     for it in comparison.choices:
@@ -157,7 +157,7 @@ def _same_choice(metrics: Sequence[str], *, is_all: bool) -> str:
     return f"the best setting is the same in both for {which}"
 
 
-def _ranges(comparison: SweepsCompared) -> str:
+def _ranges(comparison: SweepComparison) -> str:
     """The ranges of the ratios of energy and time over all settings."""
     ranges = []
     for quantity in (ENERGY, TIME):
@@ -212,13 +212,15 @@ def judged_runs(
 
 
 def judged_sweeps(
-    comparison: SweepsCompared, conditions: Sequence[FailCondition], *, sure: bool
+    comparison: SweepComparison, conditions: Sequence[FailCondition], *, sure: bool
 ) -> list[Sentence]:
     """The same for two sweeps: it is enough that a condition holds at one common setting."""
     return [_over_settings(comparison, condition, sure=sure) for condition in conditions]
 
 
-def _over_settings(comparison: SweepsCompared, condition: FailCondition, *, sure: bool) -> Sentence:
+def _over_settings(
+    comparison: SweepComparison, condition: FailCondition, *, sure: bool
+) -> Sentence:
     judged = [
         (judge(condition, it.get(condition.quantity), sure=sure), it.setting)
         for it in comparison.settings
@@ -293,12 +295,12 @@ NOTHING_ASKED: Final = CompareOptions()
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """A comparison with its view and the verdicts on conditions; ``told`` is its JSON."""
+    """A comparison with its view and the verdicts on conditions; ``payload`` is its JSON."""
 
-    found: Comparison | SweepsCompared
+    found: Comparison | SweepComparison
     view: CompareView
     judged: tuple[Sentence, ...]
-    told: dict[str, Any]
+    payload: dict[str, Any]
 
     @property
     def has_failed(self) -> bool:
@@ -349,10 +351,10 @@ def _common_boundary(a: Sweep, b: Sweep) -> str:
 
 
 def _with_json(
-    comparison: Comparison | SweepsCompared,
+    comparison: Comparison | SweepComparison,
     view: CompareView,
     judged: Sequence[Sentence],
-    told: dict[str, Any],
+    payload: dict[str, Any],
 ) -> ComparisonResult:
-    whole = {**told, "finding": view.finding, "conditions": judged_json(judged)}
+    whole = {**payload, "finding": view.finding, "conditions": judged_json(judged)}
     return ComparisonResult(comparison, view, tuple(judged), whole)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from joulewise.compare.judgement import ComparedQuantity
+from joulewise.compare.judgement import ComparedQuantity, VerdictBasis
 from joulewise.compare.quantities import EDP, ENERGY, POWER, RUN, TIME, UNITS
 from joulewise.compare.runs import Comparison
-from joulewise.compare.sweeps import ChoiceCompared, SettingCompared, SweepsCompared
+from joulewise.compare.sweeps import ChoiceComparison, SettingComparison, SweepComparison
 from joulewise.formatting import joules, one_line, seconds, watts
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Choice, Interval
@@ -58,7 +58,7 @@ def differences_table(comparison: Comparison) -> Table:
     )
 
 
-def settings_table(comparison: SweepsCompared) -> Table:
+def settings_table(comparison: SweepComparison) -> Table:
     """Every setting that both sweeps have."""
     axes = [*comparison.a.reference.setting]
     names = [(name, *AXES.get(name, (name, ""))) for name in axes]
@@ -79,7 +79,7 @@ def settings_table(comparison: SweepsCompared) -> Table:
     )
 
 
-def choices_table(comparison: SweepsCompared) -> Table:
+def choices_table(comparison: SweepComparison) -> Table:
     """The best setting per objective in each sweep."""
     return Table(
         f"Best setting per objective, and B's choice against A's{_per(comparison)}",
@@ -107,11 +107,11 @@ def choices_table(comparison: SweepsCompared) -> Table:
     )
 
 
-def _per(comparison: SweepsCompared) -> str:
+def _per(comparison: SweepComparison) -> str:
     return "" if comparison.a.per == RUN else f", per {comparison.a.per}"
 
 
-def provenance(comparison: Comparison | SweepsCompared) -> str:
+def provenance(comparison: Comparison | SweepComparison) -> str:
     """Which side is simulated, for the captions of tables; empty where none is."""
     return {
         (True, True): "simulated",
@@ -163,6 +163,8 @@ def _own(interval: Interval | None, unit: str) -> tuple[str | None, str | None]:
 
 
 def _by(compared: ComparedQuantity) -> str:
+    if compared.basis is VerdictBasis.NOTHING:
+        return "-"
     return compared.basis.value if compared.basis else compared.reason
 
 
@@ -190,7 +192,7 @@ def _listed(values: tuple[str, ...]) -> str | None:
     return one_line(" | ".join(values), _LONGEST) if values else None
 
 
-def _setting_row(point: SettingCompared) -> tuple[str | None, ...]:
+def _setting_row(point: SettingComparison) -> tuple[str | None, ...]:
     energy, time = point.get(ENERGY), point.get(TIME)
     n = time.n if time else (0, 0)
     return (
@@ -208,7 +210,7 @@ def _change(compared: ComparedQuantity | None) -> str | None:
     return change(compared.ratio) if compared else None
 
 
-def _setting_record(point: SettingCompared) -> Record:
+def _setting_record(point: SettingComparison) -> Record:
     record: dict[str, float | str | None] = dict(point.setting.values)
     for compared in point.quantities:
         name, key = compared.quantity, _FIELDS[compared.quantity]
@@ -225,7 +227,7 @@ def _chosen(choice: Choice | None) -> tuple[str | None, str | None, str | None]:
     return setting_words(choice.setting), change(choice.energy), change(choice.time)
 
 
-def _choice_record(pair: ChoiceCompared) -> Record:
+def _choice_record(pair: ChoiceComparison) -> Record:
     sides = {"a": pair.a, "b": pair.b}
     return {
         "metric": pair.metric,

@@ -16,8 +16,7 @@ from joulewise.control.permissions import is_epilog_installed, scheduler
 from joulewise.control.restore import RestoredSetting
 from joulewise.control.status import HeldSetting, Restorer, list_held_settings
 from joulewise.data import ControlKind, Unavailable
-from joulewise.errors import JoulewiseError
-from joulewise.process.installation import installed_command
+from joulewise.errors import JoulewiseError, installed_command
 from joulewise.process.state_dir import ROOT_STATE_FOLDER, may_restore, state_folders
 
 _VERB: Final = "joulewise restore"
@@ -42,14 +41,14 @@ def sentence(undone: RestoredSetting, state: Path) -> str:
         return f"{describe(outcome)}; run: {restore_command(state)}"
     if undone.lives:
         return f"{describe(outcome)}: pid {pid} is still running, but its guardian was killed"
-    left_at = format_value(outcome.knob, turned_to(undone))
+    left_at = format_value(outcome.knob, value_left(undone))
     return f"{describe(outcome)}: pid {pid} had left it at {left_at}"
 
 
-def turned_to(undone: RestoredSetting) -> float:
+def value_left(undone: RestoredSetting) -> float:
     """The value that was found, or the journal's where the device does not report it."""
     found = undone.outcome.found
-    return undone.turned_to if found is None else found
+    return undone.changed_to if found is None else found
 
 
 def left(standing: HeldSetting) -> str:
@@ -62,9 +61,9 @@ def left(standing: HeldSetting) -> str:
     )
 
 
-def at(knob: ControlKind, value: float | None) -> str:
+def at(control: ControlKind, value: float | None) -> str:
     """A value with its unit; a clock that is not locked has its default."""
-    return "default" if value is None else formatting.setting(knob, value)
+    return "default" if value is None else formatting.setting(control, value)
 
 
 def undone_json(undone: RestoredSetting) -> dict[str, Any]:
@@ -73,7 +72,7 @@ def undone_json(undone: RestoredSetting) -> dict[str, Any]:
     return {
         "device": outcome.key,
         "setting": outcome.knob.value,
-        "from": turned_to(undone),
+        "from": value_left(undone),
         "to": outcome.value,
         "outcome": outcome.end.value,
         "reason": outcome.reason,

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from joulewise.budget import Budget, Verdict, judge, parse_budget
 from joulewise.data import Energy, Quantity, listed_keys
 from joulewise.data.run_result_json import TOTAL, decode_energy
 from joulewise.errors import UsageError
 from joulewise.formatting import between, energy, joules, plain, seconds, watts
 from joulewise.report.tables import Column, Table
 from joulewise.report.views.run import ending, outlook, total_source
-from joulewise.session.budget import Budget, parse_budget
+from joulewise.report.views.tuning import tuner_state
 from joulewise.store.files import read_regular
-from joulewise.store.layout import LIVE, MANIFEST, STREAM, StreamKind, stream_path
+from joulewise.store.layout import LIVE, MANIFEST, STREAM, TUNING, StreamKind, stream_path
 from joulewise.store.manifest import Manifest, RecordedDevice, read_manifest
 from joulewise.store.runs import status
 from joulewise.store.trace import StreamFollower
+from joulewise.store.tuning_file import UnreadableTuningError, load_tuning
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 WINDOW_S: Final = 300
 """How much of the past is kept."""
 
+_NO_FILE: Final = ()  # the stamp of a file that is not there
 _STALE_S: Final = 5  # a device that is silent for longer has no power now (chosen)
 # How much more of a file is read at first than the window should need, since a file need not have
 # grown evenly (chosen). Doubled, opening the view of a long run reads more than it shows.
@@ -182,7 +185,7 @@ class RunNow:
     """A run as it stands; ``outlook`` and ``energies`` are as of ``told_ns``.
 
     That is when the recorder last wrote them, 0 before. ``simulated`` are those of ``counted``
-    that are simulated devices.
+    that are simulated devices. ``tuner`` is what the tuner of the run is doing, empty without one.
     """
 
     id: str
@@ -198,6 +201,7 @@ class RunNow:
     outlook: Mapping[str, Any] | None
     budgets: tuple[Budget, ...]
     devices: tuple[DeviceNow, ...]
+    tuner: str = ""
 
 
 class RunWatch:
@@ -206,9 +210,11 @@ class RunWatch:
     def __init__(self, run: Path) -> None:
         self.run = run
         self._devices: dict[str, DeviceWatch] = {}
-        self._stamp: tuple[int, ...] = ()
+        self._stamp: tuple[int, ...] = _NO_FILE
         self._manifest: Manifest | None = None
         self._live = _Live()
+        self._tuner = ""
+        self._tuner_stamp: tuple[int, ...] = _NO_FILE
 
     def look(self) -> RunNow:
         """Read what is new, and return the state of the run."""
@@ -240,18 +246,36 @@ class RunWatch:
             outlook=live.outlook,
             budgets=_budgets(manifest.options),
             devices=tuple(watch.now(last_ns) for watch in self._devices.values()),
+            tuner=self._read_tuner(),
         )
 
     def _read_manifest(self) -> Manifest:
         """The manifest, read again only if it was replaced."""
-        try:
-            status = (self.run / MANIFEST).stat()
-            stamp: tuple[int, ...] = (status.st_ino, status.st_mtime_ns, status.st_size)
-        except OSError:
-            stamp = ()
+        stamp = _file_stamp(self.run / MANIFEST)
         if self._manifest is None or stamp != self._stamp:
             self._manifest, self._stamp = read_manifest(self.run), stamp
         return self._manifest
+
+    def _read_tuner(self) -> str:
+        """What the tuner is doing, or why that cannot be told; read again only if it changed."""
+        stamp = _file_stamp(self.run / TUNING)
+        if stamp != self._tuner_stamp:
+            self._tuner_stamp = stamp
+            try:
+                tuning = load_tuning(self.run)
+                self._tuner = "" if tuning is None else tuner_state(tuning)
+            except UnreadableTuningError as error:
+                self._tuner = plain(error.message)
+        return self._tuner
+
+
+def _file_stamp(path: Path) -> tuple[int, ...]:
+    """A value that differs once the file was replaced; ``_NO_FILE`` where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return _NO_FILE
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 @dataclass(frozen=True)
@@ -309,7 +333,9 @@ def spent(now: RunNow) -> str:
 
 
 def foretold(now: RunNow) -> Iterator[str]:
-    """Sentences on what the total leaves out, the forecast, and each budget."""
+    """Sentences on the tuner, what the total leaves out, the forecast, and each budget."""
+    if now.tuner:
+        yield now.tuner
     left_out = [
         device.key
         for device in now.devices
@@ -387,6 +413,13 @@ def _sign(part: Sequence[Second], top: float, signs: str) -> str:
     return signs[min(int(mean_w / top * len(signs)), len(signs) - 1)]
 
 
+_VERDICTS: Final[Mapping[Verdict, str]] = {
+    "foreseen": "it will be exceeded",
+    "possible": "it may be exceeded",
+    "sufficient": "it will suffice",
+}
+
+
 def _budget(now: RunNow, budget: Budget) -> str:
     of_time = budget.kind == "time"
     taken = now.time_s if of_time else None if now.total is None else now.total.value
@@ -395,23 +428,19 @@ def _budget(now: RunNow, budget: Budget) -> str:
         return f"{name}: use not known yet"
     is_bound = not of_time and now.total is not None and now.total.at_least
     used = f"{name}: {'at least ' if is_bound else ''}{_share(taken, budget)} used"
-    if taken > budget.limit:
+    whole = (now.outlook or {}).get("time_s" if of_time else "energy_j") or {}
+    high = math.inf if whole.get("at_least") else whole.get("high", math.inf)
+    verdict = judge(budget.limit, taken, whole.get("low", -math.inf), high)
+    if verdict == "exceeded":
         return f"{used}, exceeded"
-    whole = (now.outlook or {}).get("time_s" if of_time else "energy_j")
     if not whole:
         return used
-    if whole.get("at_least"):
-        will = "it will be exceeded" if whole["low"] > budget.limit else "it may be exceeded"
-        return f"{used}; {will} (at least {joules(whole['low'])} expected)"
-    verdict = _verdict(whole["low"], whole["high"], budget.limit)
-    within = between(whole["low"], whole["high"], "s" if of_time else "J")
-    return f"{used}; {verdict} ({within} expected)"
-
-
-def _verdict(low: float, high: float, limit: float) -> str:
-    if low > limit:
-        return "it will be exceeded"
-    return "it may be exceeded" if high > limit else "it will suffice"
+    expected = (
+        f"at least {joules(whole['low'])}"
+        if whole.get("at_least")
+        else between(whole["low"], whole["high"], "s" if of_time else "J")
+    )
+    return f"{used}; {_VERDICTS[verdict]} ({expected} expected)"
 
 
 def _share(taken: float, budget: Budget) -> str:

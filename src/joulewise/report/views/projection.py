@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from joulewise.data.sweeps import Setting, Sweep
+from joulewise.data.sweeps import Setting, Sweep, control_options
 from joulewise.formatting import amount, joules, seconds
 from joulewise.metrics.boundary import View
 from joulewise.metrics.metric import parse
@@ -15,9 +15,8 @@ from joulewise.metrics.projection import NextRun, Year, next_run, year
 from joulewise.metrics.result import Interval, SweepResult, interval_json
 from joulewise.report.rerun import rerun_sweep_command
 from joulewise.report.settings_text import setting_words
-from joulewise.sweep.runners.child_run import control_options
+from joulewise.sweep.spec import render
 from joulewise.sweep.stored_sweeps import is_over
-from joulewise.sweep.validate import render
 
 _TRAIN = ("python", "train.py")  # stands for the command of a sweep that has none
 

@@ -59,11 +59,12 @@ def outlook(forecast: Mapping[str, Any] | None) -> Iterator[str]:
     if training:  # it is not known whether it is the last one
         epochs = f"training {training + 1}, {epochs}"
     at_s = forecast.get("at_s")
-    title = "forecast" if at_s is None else f"forecast at {seconds(at_s)}"
+    when = "" if at_s is None else f" at {seconds(at_s)}"
+    title = f"forecast{when}"
     whole = "up to the end of this training the run" if training else "the whole run"
     if "reason" in forecast:
         fix = f" ({forecast['fix']})" if forecast["fix"] else ""
-        yield plain(f"{title}: {epochs}; none yet, {forecast['reason']}{fix}")
+        yield plain(f"no forecast{when}: {epochs}; {forecast['reason']}{fix}")
         return
     time_s, energy_j = forecast["time_s"], forecast["energy_j"]
     takes = f"{seconds(time_s['value'])} ({between(time_s['low'], time_s['high'], 's')})"
@@ -113,7 +114,10 @@ class DeviceRow:
 
 @dataclass(frozen=True)
 class SpanRow:
-    """The spans of one name, with means and ranges."""
+    """The spans of one name, with means and ranges.
+
+    ``error`` is the typical error of one of them, "-" where none was listed with an energy.
+    """
 
     name: str
     count: str
@@ -121,6 +125,7 @@ class SpanRow:
     times: str
     energy: str
     energies: str
+    error: str = "-"
 
 
 @dataclass(frozen=True)
@@ -140,9 +145,16 @@ class RunView:
 
 
 def run_view(
-    result: RunResult, rates: PriceAndCarbon = NO_RATES, program: str = "joulewise"
+    result: RunResult,
+    rates: PriceAndCarbon = NO_RATES,
+    program: str = "joulewise",
+    *,
+    has_errors: bool = False,
 ) -> RunView:
-    """What to show of a result; ``program`` is how to call joulewise in commands to paste."""
+    """What to show of a result; ``program`` is how to call joulewise in commands to paste.
+
+    With ``has_errors`` both parts of each error are shown already, and no command leads to them.
+    """
     about = result.details.get("about", {})
     name = plain(about.get("name", ""))
     kind = "group" if "runs" in result.details else "run"
@@ -155,12 +167,12 @@ def run_view(
         ),
         total=total_row(result),
         notes=tuple(_notes(result, rates)),
-        spans=tuple(_spans(result.details.get("spans", {}))),
+        spans=tuple(_spans(result)),
         # What is excluded stands among the notes.
         warnings=tuple(w for w in result.warnings if w.code is not WarningCode.EXCLUDED),
         finding=_finding(result),
         provenance=provenance(result),
-        commands=tuple(_commands(result, program)),
+        commands=tuple(_commands(result, program, has_errors=has_errors)),
     )
 
 
@@ -169,19 +181,23 @@ def ending(
 ) -> str:
     """How a run ended, in a word or two: finished, failed, interrupted or killed.
 
-    ``codes`` are those of its warnings. ``is_bound``: its energy is only a lower bound.
+    ``codes`` are those of its warnings. ``is_bound``: its energy is only a lower bound. The exit
+    status of a process that ``--pid`` measured is not known.
     """
-    if state == "stopped" and exit_code is not None and WarningCode.RECORDER_ENDED in codes:
-        return f"{_exit(exit_code)}, recorder killed"
+    if state == "stopped" and WarningCode.RECORDER_ENDED in codes:
+        return ("" if exit_code is None else f"{_exit(exit_code)}, ") + "recorder killed"
     if state != COMPLETE:
         return _STATE_WORDS.get(state, state)
     return f"{_exit(exit_code or 0)}{', energy incomplete' if is_bound else ''}"
 
 
 def mean_power_w(result: RunResult) -> float | None:
-    """The mean power of the total, over the time that was measured (in a group, not end to end)."""
-    time_s = result.details.get("measured_s", result.time_s)
-    return result.run.total.value / time_s if result.run.total and time_s > 0 else None
+    """The mean power of the total, over the time that was measured (in a group, not end to end).
+
+    None for a lower bound: its devices were read for different times.
+    """
+    time_s, total = result.details.get("measured_s", result.time_s), result.run.total
+    return total.value / time_s if total and not total.at_least and time_s > 0 else None
 
 
 def warned(warning: QualityWarning) -> str:
@@ -217,15 +233,15 @@ def _settings(settings: Mapping[str, Mapping[str, float]], result: RunResult) ->
     for key, values in settings.items():
         scope = devices.get(key, {}).get("limit_scope")
         texts = (
-            ("" if knob is ControlKind.POWER_LIMIT else f"{formatting.KNOBS[knob]} ")
-            + formatting.setting(knob, values[knob.value])
+            ("" if control is ControlKind.POWER_LIMIT else f"{formatting.CONTROLS[control]} ")
+            + formatting.setting(control, values[control.value])
             + (
                 f" ({formatting.LIMITED[scope]})"
-                if knob is ControlKind.POWER_LIMIT and scope
+                if control is ControlKind.POWER_LIMIT and scope
                 else ""
             )
-            for knob in ControlKind
-            if knob.value in values
+            for control in ControlKind
+            if control.value in values
         )
         alike.setdefault(", ".join(texts), []).append(key)
     for text, keys in alike.items():
@@ -259,11 +275,10 @@ def total_row(result: RunResult) -> DeviceRow:
     total = result.run.total
     if total is None:
         return DeviceRow("total", "unavailable", "", "-", "", "-")
-    bound = "≥ " if total.at_least else ""
     return DeviceRow(
         "total",
         *figures(total),
-        f"{bound}{watts(mean_power_w(result))}",
+        watts(mean_power_w(result)),
         "",
         total_source(total, result.simulated_counted, _sources(result)),
         _parts(total),
@@ -286,7 +301,7 @@ def total_source(total: Energy, simulated: Collection[str], sources: Iterable[So
         return str(total.source.value)
     named = ", ".join(dict.fromkeys(source.value for source in sources))
     some = formatting.simulated(simulated)
-    return named or (f"in part {some}" if some else "several sources")
+    return named or (f"{some}, others not" if some else "several sources")
 
 
 def _sources(result: RunResult) -> list[Source]:
@@ -315,7 +330,7 @@ def _notes(result: RunResult, rates: PriceAndCarbon) -> Iterator[str]:
     for out in result.excluded:
         by_reason.setdefault(out.reason, []).append(out.device)
     for reason, devices in by_reason.items():
-        yield f"not in the total: {plain(listed_keys(devices))}, {plain(reason)}"
+        yield f"not in the total: {plain(listed_keys(devices))} ({plain(reason)})"
     if result.missing:
         which = plain(listed_keys(result.missing))
         yield f"missing from the total, which is a lower bound: {which} could not be read"
@@ -379,8 +394,8 @@ def _scaled(value: Energy, per_kwh: float) -> str:
     return f"{amount(value.value / J_PER_KWH * per_kwh)} {share}"
 
 
-def _spans(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[SpanRow]:
-    for name, kind in kinds.items():
+def _spans(result: RunResult) -> Iterator[SpanRow]:
+    for name, kind in result.details.get("spans", {}).items():
         announced = kind.get("announced")
         planned = f" of {announced}" if announced and announced != kind["count"] else ""
         unfinished = f", {cut_off} unfinished" if (cut_off := kind.get("unfinished")) else ""
@@ -389,7 +404,21 @@ def _spans(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[SpanRow]:
             f"{kind['count']}{planned}{unfinished}",
             *_mean_and_range(kind["time_s"], "s"),
             *_mean_and_range(kind["energy_j"], "J"),
+            _typical_error(result, name),
         )
+
+
+def _typical_error(result: RunResult, name: str) -> str:
+    """The mean error of one span of this name, of those that are listed and have an energy."""
+    energies = [
+        each.total
+        for each in result.spans
+        if each.span.name == name and each.span.closed and each.total and not each.total.at_least
+    ]
+    if not energies:
+        return "-"
+    mean_error_j = sum(each.error for each in energies) / len(energies)
+    return within(mean_error_j, sum(each.value for each in energies) / len(energies))
 
 
 def _mean_and_range(summary: Mapping[str, float | None] | None, unit: str) -> tuple[str, str]:
@@ -427,7 +456,11 @@ def _unread(result: RunResult) -> str:
     damaged_keys = [key for key in bounds if key in damaged]
     partly = [key for key in bounds if key not in damaged]
     why = [f"{plain(listed_keys(result.missing))} could not be read"] if result.missing else []
-    why += [f"{plain(listed_keys(partly))} was read for only a part of it"] if partly else []
+    why += (
+        [f"{plain(listed_keys(partly))} could be read for only a part of the time"]
+        if partly
+        else []
+    )
     why += [f"the trace of {plain(listed_keys(damaged_keys))} is damaged"] if damaged_keys else []
     return f": {' and '.join(why)}" if why else ""
 
@@ -443,7 +476,7 @@ def _shares(parts: Mapping[str, float]) -> Sequence[tuple[str, float]]:
     for key, value in parts.items():
         kind = _kind(key)
         kinds[kind] = kinds.get(kind, 0.0) + value
-    named = {"gpu": "GPU", "cpu": "CPU", "dram": "RAM"}
+    named = {kind.value: name for kind, name in formatting.KINDS.items()}
     ordered = sorted(kinds.items(), key=lambda kind: -kind[1])
     return [(named.get(kind, plain(kind)), value) for kind, value in ordered]
 
@@ -462,9 +495,9 @@ def _kind(key: str) -> str:
     return key.rpartition("/")[2].rstrip("0123456789")
 
 
-def _commands(result: RunResult, program: str) -> Iterator[tuple[str, str]]:
+def _commands(result: RunResult, program: str, *, has_errors: bool) -> Iterator[tuple[str, str]]:
     has_energy = any(use.energy is not None for use in result.run.devices.values())
-    if has_energy:
+    if has_energy and not has_errors:
         yield f"{program} show {quote(plain(result.id))} --errors", "where the error comes from"
     runs = result.details.get("runs", (result.id,))
     run, which = plain(runs[0]), f", of one of {len(runs)} runs" if len(runs) > 1 else ""

@@ -1,4 +1,4 @@
-"""What is shown of a sweep: its result, what failed and why, and how sure a search is."""
+"""What is shown of a sweep: its plan, its result, what failed and why, how sure a search is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data import QualityWarning
 from joulewise.data.sweeps import WARM_UP, RunCounts, Setting, Sweep, Trial, TrialState
@@ -36,6 +36,10 @@ from joulewise.report.views.sweep_tables import boundaries_table, choices_table,
 from joulewise.sweep.stored_sweeps import FINISHED, LOGS, RUNNING
 from joulewise.sweep.trial import log_name
 
+if TYPE_CHECKING:
+    from joulewise.sweep.estimate import SweepEstimate
+    from joulewise.sweep.lifecycle import PreparedSweep
+
 
 @dataclass(frozen=True)
 class SweepView:
@@ -49,7 +53,7 @@ class SweepView:
     findings: tuple[str, ...]
     fits: tuple[str, ...]
     notes: tuple[str, ...]
-    cautions: tuple[QualityWarning, ...]
+    warnings: tuple[QualityWarning, ...]
 
 
 def sweep_view(result: SweepResult) -> SweepView:
@@ -64,7 +68,7 @@ def sweep_view(result: SweepResult) -> SweepView:
         findings=tuple(_findings(result)),
         fits=tuple(_fits(result.fits)),
         notes=tuple(_notes(result)),
-        cautions=result.cautions,
+        warnings=result.warnings,
     )
 
 
@@ -125,19 +129,22 @@ def _finding(choice: Choice, result: SweepResult) -> str:
         )
     ratios = ((choice.energy, "energy", ""), (choice.time, "time", ""))
     differences = describe_ratios(ratios, reference) or f"no figures against {reference}"
-    takes = f"{setting} takes {differences}"
+    takes = f"takes {differences}"
     if choice.verdict is Verdict.UNKNOWN:
-        return f"{takes} (too few runs to be sure)"
+        return f"{setting} {takes} (too few runs to be sure)"
     if choice.verdict is Verdict.BETTER and choice.is_dismissed:
-        return f"keep the reference, {reference}: {takes}, but neither limit lowered the clocks"
+        return (
+            f"keep the reference, {reference}: {setting} {takes}, but neither limit lowered the "
+            "clocks"
+        )
     if choice.verdict is Verdict.BETTER:
-        return takes
+        return f"{setting} {takes}"
     label = parse(choice.metric).label
     if choice.verdict is Verdict.NOISE:
-        differs = f"does not differ from it by more than noise ({differences})"
+        verdict = f"but by {label} the two differ by no more than noise"
     else:
-        differs = f"is worse ({differences})"
-    return f"keep the reference, {reference}: by {label}, {setting} {differs}"
+        verdict = f"and is worse by {label}"
+    return f"keep the reference, {reference}: {setting} {takes}, {verdict}"
 
 
 def _fits(fits: Sequence[ParabolaFit]) -> Iterator[str]:
@@ -169,10 +176,10 @@ def _notes(result: SweepResult) -> Iterator[str]:
     if result.assumed and result.best:
         node, wall = (result.sources.get(boundary, "") for boundary in (NODE, WALL))
         if NODE in result.assumed and node:
-            wall = wall.replace(node, "that of the node", 1)
+            wall = wall.replace(node, "the energy of the node", 1)
         sources = {NODE: node, WALL: wall}
-        listed = "; ".join(f"{BOUNDARY_NAMES[it]}: {sources[it]}" for it in result.assumed)
-        yield f"System boundaries beyond the GPU: {listed}; give yours with --overhead-w and --pue"
+        listed = "; ".join(f"{BOUNDARY_NAMES[it]} = {sources[it]}" for it in result.assumed)
+        yield f"What is counted: {listed} (your own values: --overhead-w, --pue)"
 
 
 # So many settings or kinds of failure are listed, and lines of a log (chosen: an overview that
@@ -182,7 +189,7 @@ _TAIL: Final = 3
 
 
 @dataclass(frozen=True)
-class Went:
+class SweepOutcome:
     """How a sweep went; ``problems`` are each a line and the lines that belong under it.
 
     ``search`` are sentences on how sure the search is of its choices.
@@ -193,12 +200,14 @@ class Went:
     search: tuple[str, ...]
 
 
-def went(sweep: Sweep, folder: Path | None = None, metrics: Sequence[str] = ()) -> Went:
+def sweep_outcome(
+    sweep: Sweep, folder: Path | None = None, metrics: Sequence[str] = ()
+) -> SweepOutcome:
     """Describe how a sweep went.
 
     ``folder`` is that of the sweep, with its logs; ``metrics`` are those that are shown.
     """
-    return Went(
+    return SweepOutcome(
         notes=(*_course_notes(sweep), *_other_metrics_note(sweep, metrics)),
         problems=tuple(_problems(sweep, folder)),
         search=tuple(_search(sweep)),
@@ -269,8 +278,8 @@ def _other_metrics_note(sweep: Sweep, metrics: Sequence[str]) -> Iterator[str]:
     others = [name for name in metrics if name not in searched]
     if searched and others:
         yield (
-            f"the search optimised {', '.join(searched)}: for {', '.join(others)} only the "
-            "settings that it happened to try are compared"
+            f"the search was for the best by {', '.join(searched)}; by {', '.join(others)}, only "
+            "the settings that it tried are compared"
         )
 
 
@@ -331,14 +340,70 @@ def _search_verdict(verdict: Mapping[str, Any], label: str, after: str) -> str:
     setting = setting_words(Setting.of(verdict["settings"]))
     chosen = f"the reference, {setting}," if verdict.get("is_reference") else setting
     tolerance = verdict.get("tolerance")
-    near = "" if tolerance is None else f"within {100 * tolerance:.2g} %"
+    near = "the best" if tolerance is None else f"within {100 * tolerance:.2g} % of the best"
     if verdict.get("sure"):
         pairs = (verdict.get("saving") or {}).get("pairs")
-        fresh = (
-            f"; the saving is from {pairs} new pairs of runs with the reference" if pairs else ""
-        )
-        return f"sure{near and f', {near} of the best'}: {chosen} by {label}{after}{fresh}"
+        # The runs of the pairs are among those that are counted.
+        fresh = f"; {pairs} pairs of these runs came after the search, and measured the saving"
+        return f"{label}: sure{after} that {chosen} is {near}{fresh if pairs else ''}"
     probability = verdict.get("probability")
     odds = "" if probability is None else f" (probability {100 * probability:.0f} %)"
-    aim = f"that it is {near} of the best{odds}" if near else "that it is the best"
-    return f"not sure {aim}: {chosen} by {label}{after}; --tolerance accepts a larger difference"
+    return (
+        f"{label}: not sure{after} that {chosen} is {near}{odds}; "
+        "--tolerance accepts a larger difference"
+    )
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """What a sweep will do and take (``sweep --dry-run``).
+
+    ``blocks`` are the runs of each repetition in order, empty of a search.
+    """
+
+    name: str
+    reference: Setting
+    settings: tuple[Setting, ...]
+    blocks: tuple[tuple[Setting, ...], ...]
+    estimate: SweepEstimate
+    is_simulated: bool = False
+
+
+def plan_view(prepared: PreparedSweep, store: Path, price_per_kwh: float | None = None) -> PlanView:
+    """The plan of a prepared sweep, with its estimate."""
+    from joulewise.sweep.estimate import estimate
+    from joulewise.sweep.lifecycle import strategy
+    from joulewise.sweep.space import order
+
+    asked, space = prepared.asked, prepared.space
+    repetitions = 0 if asked.adaptive else asked.repeat
+    lanes = prepared.lanes
+    runs = strategy(asked, space, lanes).left if asked.adaptive else None
+    return PlanView(
+        asked.name,
+        space.reference,
+        space.settings,
+        tuple(tuple(order(space, asked, block)) for block in range(repetitions)),
+        estimate(asked, space, store, lanes=lanes, runs=runs, price_per_kwh=price_per_kwh),
+        is_simulated=asked.simulated is not None,
+    )
+
+
+def plan_json(shown: PlanView) -> dict[str, Any]:
+    """The plan in JSON."""
+    expected = shown.estimate
+    return {
+        "name": shown.name,
+        "reference": shown.reference.as_json(),
+        "settings": len(shown.settings),
+        "runs": expected.runs,
+        "lanes": expected.lanes,
+        "simulated": shown.is_simulated,
+        "time_s": expected.time_s,
+        "most_s": expected.most_s,
+        "energy_j": expected.energy_j,
+        "price": expected.price,
+        "basis": expected.basis.source,
+        "left_out": expected.left_out,
+        "plan": [[setting.as_json() for setting in block] for block in shown.blocks],
+    }

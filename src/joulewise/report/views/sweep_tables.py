@@ -67,7 +67,7 @@ def choices_table(result: SweepResult) -> Table:
             {"metric": "reference", **_record(result.reference)},
             *(_choice_record(result, choice) for choice in result.best.values()),
         ),
-        note="; ".join(filter(None, (_error_note(result), _best_of_many_note(result)))),
+        note=". ".join(filter(None, (_error_note(result), _best_of_many_note(result)))),
         provenance=simulated_words(result.simulated),
     )
 
@@ -181,19 +181,20 @@ def _error_note(result: SweepResult) -> str:
     if not gains:
         return note
     return (
-        f"{note}; it leaves out the calibration error of the sensor ({within(max(gains), 1.0)}), "
+        f"{note}. It leaves out the calibration error of the sensor ({within(max(gains), 1.0)}), "
         "which is the same for all settings and cancels in ratios"
     )
 
 
 def _best_of_many_note(result: SweepResult) -> str:
-    """Why an interval is wider here than in the table of all settings; empty if none is."""
+    """Why an interval differs from that in the table of all settings; empty if none does."""
     # The winner of many is too good on average (winner's curse): metrics.winner corrects for it.
     chosen = [it for it in result.best.values() if it.verdict is not Verdict.REFERENCE]
     if all(it.energy == result.point(it.setting).energy_ratio for it in chosen):
         return ""
     return (
-        "intervals against the reference are widened for having chosen the best of several settings"
+        "The intervals against the reference allow for the fact that the best of several settings "
+        "was selected"
     )
 
 

@@ -57,13 +57,15 @@ class ManyAxesSearch(Search[ManyAxesState]):
         grid = SearchGrid.of(settings, reference)
         self._problem = ManyAxesProblem(objective, grid, may_probe)
         axes, count = len(grid.axes), len(grid.points)
-        usual = min(_PER_AXIS * axes + _BESIDES, _PER_SETTING * count)
-        self._least = min(_LEAST_PER_AXIS * axes + 1, usual)
+        default_budget = min(_PER_AXIS * axes + _BESIDES, _PER_SETTING * count)
+        self._least = min(_LEAST_PER_AXIS * axes + 1, default_budget)
         super().__init__(
             grid.points,
             reference,
             objective,
-            budget=usual + PAIRS * (1 + len(objective.metrics)) if budget is None else budget,
+            budget=default_budget + PAIRS * (1 + len(objective.metrics))
+            if budget is None
+            else budget,
             least=self._least,
             pairs=PAIRS,
             slots=slots,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.data.sweeps import KNOBS, POWER_LIMIT, SM_CLOCK, Setting, Value
+from joulewise.data.sweeps import CONTROL_AXES, POWER_LIMIT, SM_CLOCK, Setting, Value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,7 +130,7 @@ class SearchGrid:
     @cached_property
     def bases(self) -> tuple[int, ...]:
         """For each variant the point nearest to the reference's controls: that of its whole run."""
-        controls = [at for at, axis in enumerate(self.axes) if axis.name in KNOBS]
+        controls = [at for at, axis in enumerate(self.axes) if axis.name in CONTROL_AXES]
         bases = []
         for variant in range(int(self.variants.max()) + 1):
             points = np.flatnonzero(self.variants == variant)
@@ -141,7 +141,7 @@ class SearchGrid:
 
     @property
     def has_controls(self) -> bool:
-        return any(axis.name in KNOBS for axis in self.axes)
+        return any(axis.name in CONTROL_AXES for axis in self.axes)
 
 
 def _level(name: str, value: Value) -> float | None:
@@ -151,7 +151,7 @@ def _level(name: str, value: Value) -> float | None:
     try:
         return float(value)
     except ValueError:
-        return None if name not in KNOBS else inf
+        return None if name not in CONTROL_AXES else inf
 
 
 @dataclass(frozen=True)

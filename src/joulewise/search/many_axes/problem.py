@@ -51,7 +51,7 @@ class ManyAxesProblem:
     def __post_init__(self) -> None:
         if not self.grid.axes:
             raise UsageError(
-                "there is only one setting, and nothing to search", "give an axis more values"
+                "there is only one setting, and nothing to search", "give more values to try"
             )
 
     @property

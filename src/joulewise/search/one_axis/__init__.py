@@ -1,6 +1,5 @@
 """Search over one power limit or clock: adaptive importance sampling of a physical model.
 
-- ``physics_prior``: time and power of a run over the setting, for given parameters
 - ``posterior``: samples of both, given the runs so far
 - ``problem``: the settings, and everything derived from the trials so far
 - ``adaptive``: the strategy that a sweep asks

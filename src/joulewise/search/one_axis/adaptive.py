@@ -86,12 +86,12 @@ class OneAxisSearch(Search[OneAxisState]):
         warm_up: int = 0,
     ) -> None:
         self._problem = OneAxisProblem.of(settings, reference, objective)
-        usual = BUDGET + _PER_METRIC * (len(objective.metrics) - 1)
+        default_budget = BUDGET + _PER_METRIC * (len(objective.metrics) - 1)
         super().__init__(
             self._problem.points,
             reference,
             objective,
-            budget=usual if budget is None else budget,
+            budget=default_budget if budget is None else budget,
             least=_LEAST_RUNS,
             pairs=PAIRS,
             slots=slots,

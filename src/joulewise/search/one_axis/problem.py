@@ -14,8 +14,7 @@ from joulewise.data.sweeps import Setting, Trial, TrialState
 from joulewise.errors import UsageError
 from joulewise.metrics.metric import Metric
 from joulewise.search.objective import MetricJudgement, Objective, PosteriorSamples, judge, observe
-from joulewise.search.one_axis.physics_prior import CAPS, CLOCKS
-from joulewise.search.one_axis.posterior import Observations, ParticlePosterior
+from joulewise.search.one_axis.posterior import CAPS, CLOCKS, Observations, ParticlePosterior
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

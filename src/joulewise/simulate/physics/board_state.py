@@ -102,19 +102,17 @@ class State(NamedTuple):
         return self.heat.effective_c
 
 
-def rest(
-    unit: BoardUnit, t_ns: int, *, energy_j: float = 0.0, temperature_c: float | None = None
-) -> State:
+def rest(unit: BoardUnit, t_ns: int, *, temperature_c: float | None = None) -> State:
     """A sleeping board with no process attached, at the temperature it then has (or the given)."""
     board = unit.board
     if temperature_c is None:
         temperature_c = settled_c(board.thermal, board.idle.asleep_w)
     return State(
         t_ns=t_ns,
-        energy_j=energy_j,
+        energy_j=0.0,
         clock_mhz=board.clocks.sm_min_mhz,
         piece_ns=t_ns,
-        piece_j=energy_j,
+        piece_j=0.0,
         phase=BETWEEN_STEPS,
         done=0.0,
         governor_mhz=math.inf,
@@ -122,7 +120,7 @@ def rest(
         dither=0,
         up_until_ns=t_ns,
         contexts=0,
-        heat=Heat(t_ns, energy_j, temperature_c, temperature_c),
+        heat=Heat(t_ns, 0.0, temperature_c, temperature_c),
         heat_due_ns=t_ns,
         point=None,
     )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulewise.simulate.model import Board, BoardUnit, ControlSettings, Load
-from joulewise.simulate.physics.board_state import BETWEEN_STEPS, NEVER_NS, State, rest, settled_c
+from joulewise.simulate.physics.board_state import BETWEEN_STEPS, NEVER_NS, State, settled_c
 from joulewise.simulate.physics.governor import (
     DITHER_ONE,
     IDLE,
@@ -32,8 +32,6 @@ from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-__all__ = ["BETWEEN_STEPS", "State", "equilibrium_c", "play", "rest", "run_factors"]
 
 # From so many steps on, numpy computes them at once. Chosen: about where that becomes faster than a
 # loop; the results are the same bits.
@@ -84,10 +82,21 @@ class BoardIntegrator:
     def __init__(self, board: Board, state: State) -> None:
         self._board = board
         self._period_ns = round(board.governor.period_s * NS_PER_S)
-        self._t_ns, self._energy_j, self._clock_mhz, self._piece_ns, self._piece_j = state[:5]
-        self._phase, self._done, self._governor_mhz, self._lowest_cap_mhz = state[5:9]
-        self._dither, self._up_until_ns, self._contexts = state[9:12]
-        self._heat, self._heat_due_ns, self._point = state[12:]
+        self._t_ns = state.t_ns
+        self._energy_j = state.energy_j
+        self._clock_mhz = state.clock_mhz
+        self._piece_ns = state.piece_ns
+        self._piece_j = state.piece_j
+        self._phase = state.phase
+        self._done = state.done
+        self._governor_mhz = state.governor_mhz
+        self._lowest_cap_mhz = state.lowest_cap_mhz
+        self._dither = state.dither
+        self._up_until_ns = state.up_until_ns
+        self._contexts = state.contexts
+        self._heat = state.heat
+        self._heat_due_ns = state.heat_due_ns
+        self._point = state.point
         self._is_piece_recorded = False
         self._rows: list[tuple[float, ...]] = []
         self._parts: list[NDArray[np.void]] = []
@@ -334,15 +343,15 @@ def play(
     step in progress is abandoned (an idle of no length does just that). ``contexts`` processes are
     attached to an idle board. The factors scale the load's time and power: the noise of a run.
     """
-    board = BoardIntegrator(unit.board, state)
+    integrator = BoardIntegrator(unit.board, state)
     until_ns = NEVER_NS if until_ns is None else until_ns
     if load is None:
-        board.stop_load(contexts)
-        board.idle(controls, until_ns)
+        integrator.stop_load(contexts)
+        integrator.idle(controls, until_ns)
     else:
-        point = board.start_load(load, controls, time_factor, power_factor)
-        board.work(point, until_ns, NEVER_NS if steps is None else steps)
-    return board.timeline(), board.state()
+        point = integrator.start_load(load, controls, time_factor, power_factor)
+        integrator.work(point, until_ns, NEVER_NS if steps is None else steps)
+    return integrator.timeline(), integrator.state()
 
 
 def equilibrium_c(

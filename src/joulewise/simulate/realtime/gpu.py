@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from joulewise.simulate.model import BoardUnit, ControlSettings, Load, Module
-from joulewise.simulate.physics.integrate import BETWEEN_STEPS, State, play, rest
+from joulewise.simulate.physics.board_state import BETWEEN_STEPS, State, rest
+from joulewise.simulate.physics.integrate import play
 from joulewise.simulate.timeline import Timeline, concat, join
 from joulewise.simulate.workloads import StepSequence
 from joulewise.units import NS_PER_MS, NS_PER_S

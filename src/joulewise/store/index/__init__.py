@@ -4,8 +4,7 @@
 
     run_entry.py     what the index holds of a run, and queries for runs
     folder_index.py  listing a store, bringing the index up to date, answering a query
-    kind.py          what a kind of folder (runs, sweeps) has in the index; where the index lies
-    database.py      the SQLite file: its tables, its seal and its verification
+    database.py      the SQLite file: where it lies, its tables (one a kind of folder), its seal
     conditions.py    a part of a query, as SQL
     progress.py      who is told how far a long update is
 

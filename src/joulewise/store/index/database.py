@@ -1,4 +1,6 @@
-"""The SQLite file of an index: its tables, its seal, and its verification.
+"""The SQLite file of an index: where it lies, its tables, its seal, and its verification.
+
+A table holds one kind of folder, runs or sweeps.
 
 The file is sealed: after each commit its modification time is set to a value that is stored inside.
 Where they differ, somebody else has written to it, or we were killed in between: then the checksum
@@ -7,20 +9,139 @@ of every row is verified.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import sqlite3
+import stat
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.process.linux import boot_id
+from joulewise.store.files import is_on_local_disk
 from joulewise.store.index.conditions import add_functions
-from joulewise.store.index.kind import ENDINGS, FolderKind, Record
+from joulewise.store.layout import INDEX
 from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row: ``values`` of the kind's columns in their order, and ``data`` of plain JSON values.
+
+    ``is_open``: a part of it changes while the files do not, and is read again on each use.
+    ``is_lasting``: it may be stored; not where reading failed for a reason that may pass.
+    """
+
+    values: tuple[Any, ...]
+    data: Mapping[str, Any]
+    is_open: bool = False
+    is_lasting: bool = True
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """Folders of one kind in a store, and how a row is made from one.
+
+    - ``parent``: where they lie below the store; ``excluded``: names there of something else
+    - ``files``: the files that a row is made from
+    - ``columns``: what can be queried, with SQL types; ``order``: those that a plain list needs
+    - ``read``: makes a row and raises nothing; ``current``: updates a row that is open
+    - ``version``: changes when a row would be made differently from the same files
+    - ``fields``: names and types of what the data of a row hold: a new one makes all rows again
+    - ``formats``: the newest formats of ``files`` that can be read here. A file of a newer format
+      has a row that says so, which is made again once joulewise is newer
+    - ``reading_cost``: how long one takes to read, in units of a run
+    """
+
+    table: str
+    parent: str
+    excluded: frozenset[bytes]
+    files: tuple[str, ...]
+    columns: Mapping[str, str]
+    order: tuple[str, ...]
+    read: Callable[[Path], Record]
+    current: Callable[[Path, Mapping[str, Any]], Record]
+    version: int
+    formats: tuple[int, ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
+    reading_cost: int = 1
+
+
+def fields_of(*classes: type[DataclassInstance]) -> tuple[tuple[str, str], ...]:
+    """Names and types of the fields of these dataclasses, for ``FolderKind.fields``."""
+    return tuple((field.name, str(field.type)) for each in classes for field in fields(each))
+
+
+ENDINGS: Final = ("", "-journal", "-wal", "-shm")
+"""The ends of the names of an index's file and of those that SQLite makes beside it."""
+
+
+def index_files(store: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """The paths where the index may lie, the best first; none where only memory is left."""
+    inside = store / INDEX
+    is_usable = os.access(store, os.W_OK | os.X_OK) and is_on_local_disk(store)
+    if is_usable and is_private(store) and _are_ours(inside):
+        yield inside
+    cache = _cache_folder(environ)
+    if cache is not None:
+        key = hashlib.sha256(os.fsencode(f"{store.resolve()}\0{platform.node()}")).hexdigest()[:24]
+        if _are_ours(cache / f"{key}.sqlite"):
+            yield cache / f"{key}.sqlite"
+
+
+def is_private(folder: Path) -> bool:
+    """Whether nobody but us (and root) can put files into a folder.
+
+    SQLite replays a journal that lies beside its file, whoever wrote it. And a user could not
+    update an index that root left in the user's folder.
+    """
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _are_ours(file: Path) -> bool:
+    """The file of an index and those that SQLite has beside it."""
+    return all(is_ours(file.with_name(file.name + end)) for end in ENDINGS)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a path does not exist yet, or is a regular file that we own and may write.
+
+    A file of another user may contain what we may not read, or what is false.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    is_owned = status.st_uid == os.geteuid()
+    return is_owned and stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK | os.W_OK)
+
+
+def _cache_folder(environ: Mapping[str, str]) -> Path | None:
+    base = Path(environ.get("XDG_CACHE_HOME", ""))
+    try:
+        # The specification says to ignore a path that is not absolute.
+        base = base if base.is_absolute() else Path("~/.cache").expanduser()
+        folder = base / "joulewise" / "indexes"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError):
+        return None
+    return folder if is_private(folder) else None
+
 
 MEMORY: Final = Path(":memory:")
 
@@ -192,7 +313,8 @@ class IndexDatabase:
 
     def _signature(self) -> str:
         kind = self._kind
-        return f"{_FORMAT} {kind.version} {kind.formats} {self._columns()} {kind.order}"
+        made = f"{_FORMAT} {kind.version} {kind.formats} {kind.fields}"
+        return f"{made} {self._columns()} {kind.order}"
 
     def _has_tables(self) -> bool:
         """Whether the tables exist as this version makes them; those of another one are dropped."""

@@ -21,14 +21,15 @@ from joulewise.store.index.conditions import ALWAYS, SqlCondition
 from joulewise.store.index.database import (
     MEMORY,
     DamagedIndexError,
+    FolderKind,
     IndexDatabase,
     Row,
     discard,
+    index_files,
     is_unusable,
     make_row,
     opened_database,
 )
-from joulewise.store.index.kind import FolderKind, index_files
 from joulewise.store.index.progress import ProgressSlot
 from joulewise.units import NS_PER_S
 

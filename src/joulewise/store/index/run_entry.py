@@ -17,8 +17,8 @@ from joulewise.data.run_result_json import RESULT_FORMAT, TOTAL, decode_energy
 from joulewise.errors import JoulewiseError
 from joulewise.store.files import read_regular
 from joulewise.store.index.conditions import SqlCondition, list_value, text_value
+from joulewise.store.index.database import FolderKind, Record, fields_of
 from joulewise.store.index.folder_index import FolderIndex, ListPage, query_index
-from joulewise.store.index.kind import FolderKind, Record
 from joulewise.store.layout import FORMAT, LIVE, MANIFEST, RESULT, SWEEPS
 from joulewise.store.manifest import Manifest, read_manifest
 from joulewise.store.runs import (
@@ -226,22 +226,27 @@ def _record(entry: RunEntry, *, is_lasting: bool = True) -> Record:
     for key in ("problem", "link"):
         data[key] = data[key].replace(str(entry.path), _PATH)
     order_s, start_ns = entry.order
-    values = (
-        int(bool(entry.problem)),
-        int(bool(entry.link)),
-        int(any(tag.startswith(SWEEP_TAG) for tag in entry.tags)),
-        *map(text_value, (entry.id, entry.name, entry.group, entry.host)),
-        *map(text_value, (entry.state, entry.command)),
-        list_value(entry.tags),
-        _real(entry.exit_code),
-        _real(entry.time_s),
-        _real(entry.energy_j),
-        int(entry.is_bound),
-        order_s,
-        start_ns,
-        microseconds(entry.started),
-    )
-    return Record(values, data, is_open=entry.state == RECORDING, is_lasting=is_lasting)
+    values = {
+        "is_damaged": int(bool(entry.problem)),
+        "is_link": int(bool(entry.link)),
+        "is_of_sweep": int(any(tag.startswith(SWEEP_TAG) for tag in entry.tags)),
+        "id": text_value(entry.id),
+        "name": text_value(entry.name),
+        "group_name": text_value(entry.group),
+        "host": text_value(entry.host),
+        "state": text_value(entry.state),
+        "command": text_value(entry.command),
+        "tags": list_value(entry.tags),
+        "exit_code": _real(entry.exit_code),
+        "time_s": _real(entry.time_s),
+        "energy_j": _real(entry.energy_j),
+        "is_bound": int(entry.is_bound),
+        "order_s": order_s,
+        "start_ns": start_ns,
+        "started_us": microseconds(entry.started),
+    }
+    in_order = tuple(values[column] for column in RUNS.columns)
+    return Record(in_order, data, is_open=entry.state == RECORDING, is_lasting=is_lasting)
 
 
 def _real(value: float | None) -> float | None:
@@ -285,5 +290,6 @@ RUNS: Final = FolderKind(
     read=_read_record,
     current=_current_record,
     version=1,
+    fields=fields_of(RunEntry, RecorderSign),
     formats=(FORMAT, RESULT_FORMAT),
 )

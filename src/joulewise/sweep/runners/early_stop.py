@@ -11,23 +11,19 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from joulewise.analyse.attribution import merge_parts, read_sightings
-from joulewise.analyse.device_energy import measure
-from joulewise.analyse.energy.load_steps import load_marks
-from joulewise.data import RunResult, Span, SpanResult, Use
+from joulewise.analyse.run_windows import measure_windows
+from joulewise.data import RunResult, Span, SpanResult
 from joulewise.data.sweeps import Planned, Trial, TrialState, Work
 from joulewise.errors import JoulewiseError
 from joulewise.store.files import read_regular
 from joulewise.store.layout import LIVE, MARKS
 from joulewise.store.manifest import read_manifest
-from joulewise.store.spans import SpanFollower, SpanTable, read_spans
-from joulewise.store.trace import open_device_stream
+from joulewise.store.spans import SpanFollower, read_spans
 from joulewise.sweep.runners.runner import IsHopeless
 from joulewise.sweep.trial import energies, part_of
 from joulewise.units import NS_PER_S
@@ -50,7 +46,7 @@ def summarise_probe(trial: Trial, result: RunResult, run: Path) -> Trial:
         return replace(trial, state=TrialState.FAILED, reason="too few steps to measure")
     start_ns, end_ns = int(steps.start_ns[0]), int(steps.end_ns.max())
     window_ns = start_ns, end_ns
-    uses = measure_window(run, result, window_ns, spans, result.counted)
+    (uses,) = measure_windows(run, result, [window_ns], result.counted, spans)
     joules = energies([SpanResult(Span("look", None, *window_ns), None, uses)], result.counted)
     work = Work(len(steps), (end_ns - start_ns) / NS_PER_S, joules)
     return replace(
@@ -62,31 +58,6 @@ def summarise_probe(trial: Trial, result: RunResult, run: Path) -> Trial:
         reason="",
         log_tail="",
     )
-
-
-def measure_window(
-    run: Path,
-    result: RunResult,
-    window_ns: tuple[int, int],
-    spans: SpanTable,
-    keys: Collection[str],
-) -> dict[str, Use]:
-    """Energy of devices, by their keys, between two moments of a run."""
-    manifest = read_manifest(run)
-    sightings = merge_parts(manifest, read_sightings(run))
-    marks_ns = load_marks(result.run.span, spans)
-    windows_ns, wanted = np.array([window_ns], np.int64), np.array([0])
-    streams = partial(open_device_stream, run)
-    uses = {}
-    for device in manifest.devices:
-        if device.info.key in keys:
-            uses[device.info.key] = Use(None)
-            if device.sources:
-                measured = measure(
-                    streams, device, windows_ns, wanted, sightings, marks_ns=marks_ns
-                )
-                uses[device.info.key] = measured.uses[0]
-    return uses
 
 
 class EndReason(str, Enum):

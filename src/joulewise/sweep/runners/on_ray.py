@@ -18,8 +18,7 @@ from typing import Any, Final
 from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Planned, Trial
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.sweep.boards import TargetBoard, find_boards
-from joulewise.sweep.runners.child_run import GRACE_S
-from joulewise.sweep.runners.local import LocalRunner
+from joulewise.sweep.runners.local import GRACE_S, LocalRunner
 from joulewise.sweep.runners.runner import GpuSlot, IsHopeless
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.stored_sweeps import LOGS

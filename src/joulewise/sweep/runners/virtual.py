@@ -21,9 +21,10 @@ from joulewise.data.sweeps import (
     Setting,
     Trial,
     TrialState,
+    control_options,
 )
 from joulewise.devices.nvidia.sensor_tables import sensor_timing
-from joulewise.record.channels import MIN_COUNTER_RATE_HZ
+from joulewise.record.schedule import MIN_COUNTER_RATE_HZ
 from joulewise.simulate.boards import load_board, make_unit, restart_unit
 from joulewise.simulate.model import Board, ControlSettings, Workload
 from joulewise.simulate.physics.board_state import settled_c
@@ -31,7 +32,6 @@ from joulewise.simulate.physics.integrate import equilibrium_c
 from joulewise.simulate.virtual import Start, simulate
 from joulewise.store.manifest import RecordedDevice
 from joulewise.store.runs import creation_error, new_directory
-from joulewise.sweep.runners.child_run import control_options
 from joulewise.sweep.runners.cool_down import parse_cool_down
 from joulewise.sweep.runners.early_stop import EndReason, summarise_probe
 from joulewise.sweep.runners.runner import IsHopeless
@@ -71,7 +71,7 @@ class VirtualRunner:
     def run(self, planned: Planned, is_hopeless: IsHopeless | None = None) -> Trial:
         setting = planned.setting
         seed = _seed(self._spec.seed, setting, planned.block)
-        controls = _knobs(setting, self._board)
+        controls = _controls(setting, self._board)
         workload = self._workload(_words(setting))
         played = simulate(
             workload,
@@ -186,7 +186,7 @@ def _seed(sweep: int, setting: Setting, block: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
-def _knobs(setting: Setting, board: Board) -> ControlSettings:
+def _controls(setting: Setting, board: Board) -> ControlSettings:
     controls = setting.controls
     limit_w = controls.get(POWER_LIMIT) or board.limits.default_w
     return ControlSettings(limit_w, _lock(controls.get(SM_CLOCK)), _lock(controls.get(MEM_CLOCK)))
@@ -219,7 +219,7 @@ def _device(board: Board, seed: int) -> RecordedDevice:
             name=f"{board.name} (simulated)",
             uid=f"simulated-{board.key}-{seed}",
             vendor="nvidia",
-            note="it is not there: its readings are those of a simulated sensor",
+            note="no real board: the readings are those of a simulated sensor",
             memory_b=board.memory_b,
             is_simulated=True,
         ),

@@ -7,6 +7,7 @@
     epochs.py     energy and time of each epoch
     sensors.py    temperature, clocks, utilisation, memory, PCIe, CPU load over time
     sampling.py   intervals between readings
+    tuning.py     power while a run was tuned, and what steps took at each setting tried
     average.py    power and energy over time, averaged over several runs
 """
 
@@ -20,6 +21,7 @@ from typing import Final
 
 from joulewise.analyse.curves.run import RunCurves, run_curves
 from joulewise.data import RunResult
+from joulewise.data.tuning import Tuning
 from joulewise.errors import JoulewiseError
 from joulewise.formatting import one_line
 from joulewise.report.charts.chart import Chart, with_provenance
@@ -29,10 +31,11 @@ from joulewise.report.charts.run.epochs import chart_epochs, chart_epochs_of_run
 from joulewise.report.charts.run.power import chart_power
 from joulewise.report.charts.run.sampling import chart_sampling
 from joulewise.report.charts.run.sensors import chart_sensors
+from joulewise.report.charts.run.tuning import TUNING_KEY, chart_tried, chart_tuning_power
 from joulewise.report.views.run import provenance
 from joulewise.store.runs import Skipped
 
-__all__ = ["RunCharts", "chart_runs", "read_curves", "skipped_text"]
+__all__ = ["TUNING_KEY", "RunCharts", "chart_runs", "read_curves", "skipped_text"]
 
 _LOWER_BOUND: Final = "not all of its counted devices were read: its energy is a lower bound"
 
@@ -45,8 +48,10 @@ class RunCharts:
     skipped: tuple[Skipped, ...]
 
 
-def chart_runs(runs: Sequence[Path], results: Sequence[RunResult] = ()) -> RunCharts:
-    """Figures of one run, or of several as their average.
+def chart_runs(
+    runs: Sequence[Path], results: Sequence[RunResult] = (), tuning: Tuning | None = None
+) -> RunCharts:
+    """Figures of one run, or of several as their average; ``tuning`` is that of the one run.
 
     ``results`` are those shown beside the figures; without them, the stored ones are read. A run
     that cannot be read, or would lower an average, is skipped and named below each figure.
@@ -57,7 +62,10 @@ def chart_runs(runs: Sequence[Path], results: Sequence[RunResult] = ()) -> RunCh
             Skipped(Path(run.manifest.id), _LOWER_BOUND) for run in curves if _is_bound(run)
         ]
         curves = [run for run in curves if not _is_bound(run)]
-    charts = _chart_one(curves[0]) if len(curves) == 1 else _chart_several(curves)
+    charts = [*(_chart_one(curves[0]) if len(curves) == 1 else _chart_several(curves))]
+    if tuning:
+        charts = [*(chart_tuning_power(curves[0], tuning) if curves else ()), *charts]
+        charts += chart_tried(tuning)
     note = f" Left out: {skipped_text(skipped)}." if skipped else ""
     noted = (replace(chart, description=chart.description + note) for chart in charts)
     simulated = provenance(*(run.result for run in curves))

@@ -12,7 +12,7 @@ from joulewise.analyse.curves.run import PIXELS, DeviceCurves, RunCurves
 from joulewise.analyse.curves.series import Average, Curve, average_curves, grid
 from joulewise.formatting import one_line, seconds
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import (
     Record,
@@ -23,7 +23,6 @@ from joulewise.report.charts.records import (
     with_fields,
 )
 from joulewise.report.charts.run.energy import draw_growth
-from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import counted
 from joulewise.units import digits
 
@@ -81,20 +80,22 @@ def _chart_power(runs: Sequence[RunCurves]) -> Iterator[Chart]:
 
 
 def _chart_energy(runs: Sequence[RunCurves]) -> Iterator[Chart]:
-    growths = [run.growth for run in runs if run.growth is not None]
-    if len(growths) < 2:
+    cumulative_energies = [run.cumulative for run in runs if run.cumulative is not None]
+    if len(cumulative_energies) < 2:
         return
-    times_s = [float(growth.t_s[-1]) for growth in growths]
-    grid_s = np.linspace(0.0, max(times_s), max(len(growth.t_s) for growth in growths))
-    average = average_curves([Curve(growth.t_s, growth.energy_j) for growth in growths], grid_s)
-    energies_j = [float(growth.energy_j[-1]) for growth in growths]
+    times_s = [float(cumulative.t_s[-1]) for cumulative in cumulative_energies]
+    grid_s = np.linspace(0.0, max(times_s), max(len(each.t_s) for each in cumulative_energies))
+    average = average_curves(
+        [Curve(cumulative.t_s, cumulative.energy_j) for cumulative in cumulative_energies], grid_s
+    )
+    energies_j = [float(cumulative.energy_j[-1]) for cumulative in cumulative_energies]
     records = with_fields(to_records(average_columns(average, "energy_j")), "energy_j")
     yield Chart(
         key="energy",
         title=f"A run takes {mean_and_deviation(energies_j, 'J')}",
         description=(
-            f"Energy so far, averaged over {len(growths)} runs of {seconds(min(times_s))} to "
-            f"{seconds(max(times_s))}. {DEVIATION_BAND}"
+            f"Energy so far, averaged over {len(cumulative_energies)} runs of "
+            f"{seconds(min(times_s))} to {seconds(max(times_s))}. {DEVIATION_BAND}"
         ),
         tables={
             "runs": record_table("The runs", "run time_s energy_j error_j mean_w", _summary(runs)),
@@ -120,9 +121,9 @@ def _power_of_run(run: RunCurves) -> Curve | None:
 
 def _power_of_device(run: RunCurves, device: DeviceCurves) -> Curve:
     if device.power is None:
-        t_s, values = device.growth.t_s, device.growth.mean_w
+        t_s, values = device.cumulative.t_s, device.cumulative.mean_w
     else:
-        t_s, values = device.power.middle_s(run.stretch.start_ns), device.power.mean
+        t_s, values = device.power.middle_s(run.interval.start_ns), device.power.mean
     known = np.isfinite(values)
     return Curve(t_s[known], values[known])
 

@@ -13,10 +13,9 @@ from joulewise.analyse.curves.series import EnergyPart, Share, breakdown
 from joulewise.data import Kind, RunResult
 from joulewise.formatting import KINDS, capitalised, energy, plain, seconds
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import Record, record_table, to_records, with_fields
-from joulewise.report.charts.vega import alt
 
 if TYPE_CHECKING:
     from joulewise.analyse.curves.series import CumulativeEnergy
@@ -29,10 +28,10 @@ _BAR_PX, _BARS_MARGIN_PX = 34, 10
 
 def chart_energy(curves: RunCurves) -> Iterator[Chart]:
     """Energy so far over time."""
-    growth, total = curves.growth, curves.result.run.total
-    if growth is None or total is None or len(growth.t_s) < _MIN_MOMENTS:
+    cumulative, total = curves.cumulative, curves.result.run.total
+    if cumulative is None or total is None or len(cumulative.t_s) < _MIN_MOMENTS:
         return
-    records = with_fields(_growth_records(growth), "energy_j")
+    records = with_fields(_cumulative_records(cumulative), "energy_j")
     step = max(len(records) // _GROWTH_ROWS, 1)
     yield Chart(
         key="energy",
@@ -67,14 +66,14 @@ def draw_growth(energy: DisplayUnit, time: DisplayUnit) -> alt.TopLevelMixin:
     )
 
 
-def _growth_records(growth: CumulativeEnergy) -> list[Record]:
+def _cumulative_records(cumulative: CumulativeEnergy) -> list[Record]:
     return to_records(
         {
-            "t_s": growth.t_s,
-            "energy_j": growth.energy_j,
-            "error_j": growth.error_j,
-            "low_j": np.maximum(growth.energy_j - growth.error_j, 0.0),
-            "high_j": growth.energy_j + growth.error_j,
+            "t_s": cumulative.t_s,
+            "energy_j": cumulative.energy_j,
+            "error_j": cumulative.error_j,
+            "low_j": np.maximum(cumulative.energy_j - cumulative.error_j, 0.0),
+            "high_j": cumulative.energy_j + cumulative.error_j,
         }
     )
 

@@ -10,13 +10,10 @@ from typing import Any, Final
 from joulewise.analyse.curves.series import Stage, whole_stages
 from joulewise.data import RunResult
 from joulewise.formatting import between, one_line, seconds
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import QUANTITIES, DisplayUnit, data_layer, display_units
 from joulewise.report.charts.records import Record, mean_and_deviation, record_table
-from joulewise.report.charts.vega import alt
-
-EPOCH_PANEL_PX: Final = 240
-"""Height of a panel of epochs."""
+from joulewise.report.charts.theme import EPOCH_PANEL_PX, box_width_px
 
 _MIN_EPOCHS: Final = 2  # one is the run itself
 _MAX_BOXES: Final = 40  # more would touch in a panel 250 px wide
@@ -24,14 +21,7 @@ _MIN_FOR_QUARTILES: Final = 8  # two epochs in each quarter
 # Where values differ by less than this share, the axis is widened by 5 % on both sides, so that
 # the figure does not magnify their last digits.
 _SAME_WITHIN: Final = 0.001
-# Pixels: the widest box, and what the boxes of a panel share.
-_WIDEST_BOX_PX, _BOXES_PX = 18, 200
 _FIELDS: Final = "epoch time_s energy_j error_j mean_w"
-
-
-def box_width_px(boxes: int) -> int:
-    """Width of each box of a panel that has so many."""
-    return max(min(_WIDEST_BOX_PX, _BOXES_PX // boxes), 2)
 
 
 def chart_epochs(result: RunResult) -> Iterator[Chart]:

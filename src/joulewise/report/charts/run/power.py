@@ -14,7 +14,7 @@ from joulewise.analyse.curves.series import stages
 from joulewise.data import PowerScope, Quantity, RunResult, listed_keys
 from joulewise.formatting import watts
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import (
     Record,
@@ -23,7 +23,6 @@ from joulewise.report.charts.records import (
     to_thinned_records,
     with_fields,
 )
-from joulewise.report.charts.vega import alt
 from joulewise.units import NS_PER_S
 
 _MAX_PANELS: Final = 8  # devices drawn one above the other: as many as fit a screen
@@ -36,7 +35,7 @@ _HELD_AT_ALL: Final = 0.005
 def chart_power(curves: RunCurves) -> Iterator[Chart]:
     """Power of each device over time, a panel each."""
     summary = [_summary(curves, device) for device in curves.devices]
-    power = [record for device in curves.devices for record in _power(curves, device)]
+    power = [record for device in curves.devices for record in power_records(curves, device)]
     readings = Counter(str(record["device"]) for record in power)
     keys = list(readings)
     if not keys:
@@ -93,12 +92,13 @@ def _summary(curves: RunCurves, device: DeviceCurves) -> Record:
     }
 
 
-def _power(curves: RunCurves, device: DeviceCurves) -> list[Record]:
+def power_records(curves: RunCurves, device: DeviceCurves) -> list[Record]:
+    """The power of a device over time; empty where it was not read."""
     if device.power is None:  # an energy counter alone has means only
-        columns = {"t_s": device.growth.t_s, "mean_w": device.growth.mean_w}
+        columns = {"t_s": device.cumulative.t_s, "mean_w": device.cumulative.mean_w}
     else:
         columns = {
-            "t_s": device.power.middle_s(curves.stretch.start_ns),
+            "t_s": device.power.middle_s(curves.interval.start_ns),
             "low_w": device.power.low,
             "high_w": device.power.high,
             "mean_w": device.power.mean,
@@ -122,7 +122,7 @@ def _limits(curves: RunCurves, device: DeviceCurves) -> Iterator[Record]:
         return
     known = np.flatnonzero(envelope.count)
     limits_w = envelope.mean[known]
-    starts_s = (envelope.edges_ns[known] - curves.stretch.start_ns) / NS_PER_S
+    starts_s = (envelope.edges_ns[known] - curves.interval.start_ns) / NS_PER_S
     for index, (t_s, limit_w) in enumerate(zip(starts_s.tolist(), limits_w.tolist(), strict=True)):
         record: Record = {"device": device.key, "limit_w": finite(limit_w)}
         if index == 0 or limit_w != limits_w[index - 1]:

@@ -8,14 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.curves.run import RunCurves
-from joulewise.analyse.curves.sampling import Sampling
+from joulewise.analyse.curves.run import RunCurves, Sampling
 from joulewise.formatting import seconds
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import Record, record_table, to_records
-from joulewise.report.charts.vega import alt
 from joulewise.units import NS_PER_S, digits
 
 _ALL, _NEW = "readings", "new values"
@@ -99,7 +97,7 @@ def _intervals(sampling: Sampling) -> list[Record]:
 
 def _rates(curves: RunCurves, sampling: Sampling) -> list[Record]:
     middles_ns = sampling.edges_ns[:-1] + np.diff(sampling.edges_ns) / 2
-    t_s = (middles_ns - curves.stretch.start_ns) / NS_PER_S
+    t_s = (middles_ns - curves.interval.start_ns) / NS_PER_S
     return [
         *to_records({"t_s": t_s, "rate_hz": sampling.course_hz}, counted=_ALL),
         *to_records({"t_s": t_s, "rate_hz": sampling.course_effective_hz}, counted=_NEW),

@@ -17,7 +17,7 @@ from joulewise.analyse.curves.series import SensorCurves
 from joulewise.data import Quantity
 from joulewise.formatting import SENSORS
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import (
     Record,
@@ -27,7 +27,6 @@ from joulewise.report.charts.records import (
     to_thinned_records,
     with_fields,
 )
-from joulewise.report.charts.vega import alt
 from joulewise.report.tables import Table
 from joulewise.units import B_PER_GIB, NS_PER_S, digits
 
@@ -249,7 +248,7 @@ def _series(
         envelope = sensors.columns.get(panel.quantity)
         if envelope:
             columns = {
-                "t_s": envelope.middle_s(curves.stretch.start_ns),
+                "t_s": envelope.middle_s(curves.interval.start_ns),
                 "mean": envelope.mean,
                 "low": envelope.low,
                 "high": envelope.high,
@@ -306,7 +305,7 @@ def _highest(sensors: SensorCurves, quantity: Quantity, per_unit: float = 1.0) -
 def _reasons(curves: RunCurves, sensors: SensorCurves) -> Iterator[Record]:
     """Intervals in which each reason reduced the clocks; neighbours with one share are merged."""
     for name, envelope in sensors.reasons.items():
-        edges_s = (envelope.edges_ns - curves.stretch.start_ns) / NS_PER_S
+        edges_s = (envelope.edges_ns - curves.interval.start_ns) / NS_PER_S
         columns = {"t_s": edges_s[:-1], "end_s": edges_s[1:], "share_pct": 100 * envelope.mean}
         records = with_fields(to_thinned_records(columns, reason=name), "share_pct")
         for share_pct, neighbours in groupby(records, key=itemgetter("share_pct")):

@@ -10,9 +10,8 @@ from joulewise.metrics.boundary import BOUNDARIES
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Choice, Interval
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.sweep.source import SweptData, change_text
-from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import BOUNDARY_NAMES, change, setting_words
 from joulewise.report.tables import Column, Table
 from joulewise.report.views.sweep_tables import bounds, has_bounds
@@ -37,7 +36,7 @@ def chart_boundaries(data: SweptData) -> Iterator[Chart]:
             "Energy of each best setting relative to the reference, by system boundary "
             f"({', '.join(names.values())}), with 95 % intervals; above 1 it costs energy."
             + (
-                f" The power of everything but the GPUs is assumed at: {', '.join(assumed)}."
+                f" For the {' and the '.join(assumed)}, the power outside the GPUs is assumed."
                 if assumed
                 else ""
             )

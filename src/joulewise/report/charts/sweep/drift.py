@@ -11,17 +11,18 @@ import numpy as np
 from joulewise.formatting import capitalised, seconds
 from joulewise.metrics.result import SweepWarningCode
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.sweep.source import SweptData
-from joulewise.report.charts.vega import alt
 from joulewise.report.tables import Column, Table
 from joulewise.units import NS_PER_S
 
 _MIN_RUNS: Final = 3  # fewer show no trend
 _HEIGHT_PX: Final = 180
 
-NO_DRIFT: Final = "There is no figure of drift: the runs were simulated and do not depend on time."
+NO_DRIFT: Final = (
+    "There is no figure of drift: simulated runs do not change over the hours of a sweep."
+)
 """What stands in place of the figure for a sweep in virtual time."""
 
 
@@ -32,7 +33,7 @@ def chart_drift(data: SweptData) -> Iterator[Chart]:
     table = _table(data)
     if table is None:
         return
-    warning = next((it for it in data.result.cautions if it.code is SweepWarningCode.DRIFT), None)
+    warning = next((it for it in data.result.warnings if it.code is SweepWarningCode.DRIFT), None)
     reference = f"The reference ({data.reference_text})"
     latest_s = max(float(record["start_s"] or 0) for record in table.records)
     yield Chart(

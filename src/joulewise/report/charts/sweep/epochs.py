@@ -15,12 +15,11 @@ from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.errors import JoulewiseError
 from joulewise.formatting import joules, seconds
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import Record, record_table
-from joulewise.report.charts.run.epochs import EPOCH_PANEL_PX, box_width_px
 from joulewise.report.charts.sweep.source import SweptData, title_suffix
-from joulewise.report.charts.vega import alt
+from joulewise.report.charts.theme import EPOCH_PANEL_PX, box_width_px
 from joulewise.report.settings_text import counted
 
 

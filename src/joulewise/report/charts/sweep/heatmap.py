@@ -11,7 +11,7 @@ from joulewise.data.sweeps import Setting
 from joulewise.formatting import capitalised, one_line
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import PointResult, Verdict
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import data_layer
 from joulewise.report.charts.records import record_table, yes_or_empty
 from joulewise.report.charts.sweep.source import (
@@ -21,7 +21,6 @@ from joulewise.report.charts.sweep.source import (
     fixed_text,
     varied_axes,
 )
-from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import AXES, setting_words, value_words
 from joulewise.report.tables import Column, Table
 

@@ -16,7 +16,7 @@ from joulewise.metrics.metric import Metric, parse
 from joulewise.metrics.result import Interval, ParabolaFit
 from joulewise.metrics.trial_table import AxisSlice, TrialTable
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import record_table
 from joulewise.report.charts.sweep.source import (
@@ -25,7 +25,6 @@ from joulewise.report.charts.sweep.source import (
     summarise_finding,
     title_suffix,
 )
-from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import change, fit_quality
 from joulewise.report.tables import Column, Table
 from joulewise.report.views.sweep_tables import bounds, has_bounds

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.curves.downsample import Envelope, EnvelopeBuilder, even_edges, show
+from joulewise.analyse.chunks import show
+from joulewise.analyse.curves.downsample import Envelope, EnvelopeBuilder, even_edges
 from joulewise.analyse.curves.series import (
     Average,
     Curve,
@@ -32,7 +33,7 @@ from joulewise.errors import JoulewiseError
 from joulewise.formatting import seconds
 from joulewise.metrics.trial_table import AxisSlice
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import (
     Record,
@@ -44,7 +45,6 @@ from joulewise.report.charts.records import (
 )
 from joulewise.report.charts.run.average import DEVIATION_BAND
 from joulewise.report.charts.sweep.source import SweptData, title_suffix
-from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import counted
 from joulewise.store.layout import StreamKind
 from joulewise.store.trace import open_device_stream
@@ -71,8 +71,8 @@ class LimitSeries:
     """What is shown of one power limit; ``low`` and ``high`` are of all runs' readings.
 
     ``mean_w`` is that of the runs' results, which differs from the mean of the drawn curve.
-    ``unread`` is how many runs cannot be read any more. ``growths`` are the energy so far of
-    the GPUs in each run, in joules, of those runs whose GPUs have all been read.
+    ``unread`` is how many runs cannot be read any more. ``cumulative_energies`` are the energy
+    so far of the GPUs in each run, in joules, of those runs whose GPUs have all been read.
     """
 
     limit_w: float
@@ -83,17 +83,17 @@ class LimitSeries:
     low: Array
     high: Array
     epochs: tuple[tuple[float, float], ...]
-    growths: tuple[Curve, ...]
+    cumulative_energies: tuple[Curve, ...]
 
     @property
     def energies_j(self) -> list[float]:
         """The energy of each run."""
-        return [float(growth.values[-1]) for growth in self.growths]
+        return [float(cumulative.values[-1]) for cumulative in self.cumulative_energies]
 
     @property
     def times_s(self) -> list[float]:
         """The time of each run."""
-        return [float(growth.t_s[-1]) for growth in self.growths]
+        return [float(cumulative.t_s[-1]) for cumulative in self.cumulative_energies]
 
 
 def _read_limit(limit_w: float, runs: Sequence[Path]) -> LimitSeries | None:
@@ -111,7 +111,7 @@ def _read_limit(limit_w: float, runs: Sequence[Path]) -> LimitSeries | None:
         np.fmin.reduce([run.sample(grid_s, run.low) for run in read]),
         np.fmax.reduce([run.sample(grid_s, run.high) for run in read]),
         _mean_epochs([run.epochs for run in read]),
-        tuple(run.growth for run in read if run.growth is not None),
+        tuple(run.cumulative for run in read if run.cumulative is not None),
     )
 
 
@@ -125,7 +125,7 @@ class _RunSeries:
     high: Array
     mean: Array
     epochs: Sequence[Stage]
-    growth: Curve | None
+    cumulative: Curve | None
 
     @property
     def curve(self) -> Curve:
@@ -141,22 +141,22 @@ class _RunSeries:
 def _read_run(run: Path) -> _RunSeries | None:
     try:
         result = load_or_compute_result(run)
-        stretch = TimeInterval(result.run.span.start_ns, result.run.span.end_ns)
-        edges_ns = even_edges(stretch, _CURVE_POINTS)
+        interval = TimeInterval(result.run.span.start_ns, result.run.span.end_ns)
+        edges_ns = even_edges(interval, _CURVE_POINTS)
         gpus = [key for key in result.counted if key.startswith("gpu")]
         means_w = [mean_w for key in gpus if (mean_w := result.run.devices[key].mean_w) is not None]
         powers = [power for key in gpus if (power := _read_power(run, key, edges_ns)) is not None]
-        growth = cumulative_gpu_energy(run, result)
+        cumulative = cumulative_gpu_energy(run, result)
     except (JoulewiseError, OSError, ValueError, KeyError, TypeError):  # Arrow's are ValueErrors
         return None
-    if not powers or not means_w or stretch.time_ns <= 0:
+    if not powers or not means_w or interval.time_ns <= 0:
         return None
     low, high, mean_power = (
         np.mean([getattr(power, name) for power in powers], axis=0)
         for name in ("low", "high", "mean")
     )
-    time_s, mean_w = stretch.time_ns / NS_PER_S, float(np.mean(means_w))
-    return _RunSeries(time_s, mean_w, low, high, mean_power, whole_stages(result), growth)
+    time_s, mean_w = interval.time_ns / NS_PER_S, float(np.mean(means_w))
+    return _RunSeries(time_s, mean_w, low, high, mean_power, whole_stages(result), cumulative)
 
 
 def _read_power(run: Path, key: str, edges_ns: NDArray[np.int64]) -> Envelope | None:
@@ -197,7 +197,7 @@ def chart_power_over_time(data: SweptData, store: Path | None) -> Iterator[Chart
     if not limits:
         return
     yield _chart_power(limits, along)
-    yield from _chart_energy([limit for limit in limits if limit.growths], along)
+    yield from _chart_energy([limit for limit in limits if limit.cumulative_energies], along)
 
 
 def _chart_power(limits: Sequence[LimitSeries], along: AxisSlice) -> Chart:
@@ -346,7 +346,7 @@ def _chart_energy(limits: Sequence[LimitSeries], along: AxisSlice) -> Iterator[C
     longest_s = max(time_s for limit in limits for time_s in limit.times_s)
     step_s = max(1 / _GRID_HZ, longest_s / _CURVE_POINTS)
     summary = [_energy_limit_record(limit) for limit in limits]
-    runs = max(len(limit.growths) for limit in limits)
+    runs = max(len(limit.cumulative_energies) for limit in limits)
     yield Chart(
         key="energy-over-time",
         title=_energy_title(limits) + title_suffix(along.where),
@@ -389,7 +389,7 @@ def _energy_limit_record(limit: LimitSeries) -> Record:
 
 def _energy_records(limit: LimitSeries, step_s: float) -> list[Record]:
     grid_s = np.arange(0.0, max(limit.times_s) + step_s / 2, step_s)
-    columns = average_columns(average_curves(limit.growths, grid_s), "energy_j")
+    columns = average_columns(average_curves(limit.cumulative_energies, grid_s), "energy_j")
     return with_fields(to_thinned_records(columns, **{POWER_LIMIT: limit.limit_w}), "energy_j")
 
 
@@ -410,7 +410,7 @@ def _draw_energy(
     title = f"energy so far ({energy.name})"
     x = encoding.time_axis(time)
     low, y = (alt.Y(f"{field}:Q").title(title) for field in ("low", "energy"))
-    growth = encoding.time_layer("growth", time).transform_calculate(
+    layer = encoding.time_layer("growth", time).transform_calculate(
         limit=encoding.WATTS,
         energy=energy.expression("energy_j"),
         low=energy.expression("low_j"),
@@ -422,10 +422,10 @@ def _draw_energy(
         time=time.expression("time_s"),
         energy=energy.expression("energy_j"),
     )
-    bands = growth.mark_area(style="band").encode(x=x, y=low, y2="high:Q", fill=fill)
+    bands = layer.mark_area(style="band").encode(x=x, y=low, y2="high:Q", fill=fill)
     layered: alt.TopLevelMixin = encoding.layer_with_fill(
         *([bands] if has_bands else []),
-        growth.mark_line().encode(x=x, y=y, **encoding.encode_lines("limit", names, "power limit")),
+        layer.mark_line().encode(x=x, y=y, **encoding.encode_lines("limit", names, "power limit")),
         ends.mark_point(style="mean").encode(x=x, y=y, fill=fill),
     )
     return layered

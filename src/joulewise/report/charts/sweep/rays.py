@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from joulewise.data import RunResult
-from joulewise.data.sweeps import KNOBS
+from joulewise.data.sweeps import CONTROL_AXES
 from joulewise.formatting import one_line
 from joulewise.metrics.boundary import GPU
 from joulewise.metrics.result import PointResult
 from joulewise.metrics.trial_table import completed_trials
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.labels import Frame, Position, label_layers, label_table, place_labels
 from joulewise.report.charts.records import Record, record_table, yes_or_empty
 from joulewise.report.charts.sweep.source import SweptData, axis_values, short_label, varied_axes
 from joulewise.report.charts.sweep.time_energy import MARGIN, chosen_layer, front_layer
-from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import setting_words, value_words
 from joulewise.report.tables import Table
 from joulewise.report.views.sweep_tables import bounds
@@ -47,11 +47,11 @@ def chart_rays(data: SweptData, store: Path | None = None) -> Iterator[Chart]:
         return
     front_w = [_power_w(point) for point in points if point.pareto]
     idle_w = _idle_w(data, store)
-    frame = _frame(points, idle_w)
-    rays = _rays(points, idle_w, frame)
-    labels = _labels(data, points, frame, _ray_positions(rays))
+    frame = plane_frame(points, idle_w)
+    rays = power_rays(points, idle_w, frame)
+    labels = _labels(data, points, frame, ray_positions(rays))
     name = _axis_name(axis)
-    axes = sorted(varied_axes(points), key=lambda axis: axis in KNOBS)
+    axes = sorted(varied_axes(points), key=lambda axis: axis in CONTROL_AXES)
     named = ", ".join(_axis_name(axis.removesuffix("_w").removesuffix("_mhz")) for axis in axes)
     yield Chart(
         key="time-energy",
@@ -68,7 +68,7 @@ def chart_rays(data: SweptData, store: Path | None = None) -> Iterator[Chart]:
             f"settings by each metric are circled.{data.omitted_text(points)}"
         ),
         tables={"points": _points(data, points, axis), "rays": rays, "labels": labels},
-        drawing=partial(_draw, labels, name, axis_values(points, axis), frame),
+        drawing=partial(draw_plane, labels, name, axis_values(points, axis), frame),
     )
 
 
@@ -119,11 +119,11 @@ def _recorded_idle_w(result: RunResult) -> float | None:
 
 def _program_axis(points: Sequence[PointResult]) -> str | None:
     """The varied parameter of the program, the batch size before any other."""
-    own = [name for name in varied_axes(points) if name not in KNOBS]
+    own = [name for name in varied_axes(points) if name not in CONTROL_AXES]
     return min(own, key=lambda name: "batch" not in name.lower(), default=None)
 
 
-def _ray_positions(rays: Table) -> list[Position]:
+def ray_positions(rays: Table) -> list[Position]:
     """Positions on each ray, from its beginning to its end."""
     ends: dict[object, list[Position]] = {}
     for record in rays.records:
@@ -191,11 +191,13 @@ def _points(data: SweptData, points: Sequence[PointResult], axis: str) -> Table:
     )
 
 
-def _rays(points: Sequence[PointResult], idle_w: float | None, frame: Frame) -> Table:
+def power_rays(points: Sequence[PointResult], idle_w: float | None, frame: Frame) -> Table:
     """The two that bound all points, and idle, each from border to border of the frame."""
     powers_w = [_power_w(point) for point in points]
     wanted = {HIGHEST: max(powers_w), LOWEST: min(powers_w)}
-    if idle_w is not None and idle_w < wanted[LOWEST]:
+    if f"{wanted[HIGHEST]:.0f}" == f"{wanted[LOWEST]:.0f}":  # one ray, which has one label
+        del wanted[LOWEST]
+    if idle_w is not None and idle_w < min(powers_w):
         wanted[IDLE] = idle_w
     records: list[Record] = []
     for ray, power_w in wanted.items():
@@ -225,9 +227,14 @@ def _rays(points: Sequence[PointResult], idle_w: float | None, frame: Frame) -> 
     )
 
 
-def _frame(points: Sequence[PointResult], idle_w: float | None) -> Frame:
-    """Around the points, and down to the idle ray at the right where that leaves them space."""
-    frame = Frame.around([_position(point) for point in points], MARGIN)
+def plane_frame(
+    points: Sequence[PointResult], idle_w: float | None = None, also: Sequence[Position] = ()
+) -> Frame:
+    """Around the points, and down to the idle ray at the right where that leaves them space.
+
+    ``also`` are further positions of time and energy that are to be seen.
+    """
+    frame = Frame.around([*(_position(point) for point in points), *also], MARGIN)
     if idle_w is None:
         return frame
     wanted_j = (1 - _IDLE_SEEN) * idle_w * frame.right
@@ -250,33 +257,77 @@ def _axis_name(axis: str) -> str:
     return one_line(axis.replace("_", " "))
 
 
-def _draw(labels: Table, axis: str, names: Sequence[str], frame: Frame) -> alt.TopLevelMixin:
+def draw_plane(
+    labels: Table,
+    axis: str,
+    names: Sequence[str],
+    frame: Frame,
+    *,
+    tries: str = "",
+) -> alt.TopLevelMixin:
+    """Draw the tables ``points``, ``rays`` and ``labels`` in the plane of time and energy.
+
+    ``tries`` names a table of single runs, which are drawn as small points. The points have bars
+    for their intervals then, and no legend: all of them have labels.
+    """
     energy, time = encoding.energy_unit(frame.top), encoding.time_unit(frame.right)
     shown = Frame(
         frame.left / time.of, frame.right / time.of, frame.bottom / energy.of, frame.top / energy.of
     )
     x = alt.X("time_shown:Q", scale=shown.scale("x")).title(f"time ({time.name})")
     y = alt.Y("energy_shown:Q", scale=shown.scale("y")).title(f"energy ({energy.name})")
-    points, rays, label_base = (
-        encoding.data_layer(
-            name, time_shown=time.expression("time_s"), energy_shown=energy.expression("energy_j")
-        ).encode(x=x.axis(tickCount=6), y=y)
-        for name in ("points", "rays", "labels")
-    )
+
+    def base(name: str) -> Any:
+        fields = {"time": ("time_s", time), "energy": ("energy_j", energy)}
+        ends = ("", "_low", "_high") if tries and name == "points" else ("",)
+        calculated = {
+            f"{shown}_shown{end}": unit.expression(f"{field}{end}")
+            for shown, (field, unit) in fields.items()
+            for end in ends
+        }
+        return encoding.data_layer(name, **calculated).encode(x=x.axis(tickCount=6), y=y)
+
+    points, rays, label_base = base("points"), base("rays"), base("labels")
     upper = rays.transform_filter(f"datum.label != '' && datum.ray != '{LOWEST}'")
     lower = rays.transform_filter(f"datum.label != '' && datum.ray == '{LOWEST}'")
+    series = _encode_series(names, axis)
+    if tries:
+        shapes = alt.Scale(domain=list(names), range=[*islice(cycle(encoding.SHAPES), len(names))])
+        series = {
+            "color": _colour(names),
+            "shape": alt.Shape("series:N", scale=shapes, legend=None),
+        }
     tooltips = ("setting:N", "time_s:Q", "energy_j:Q", "power_w:Q")
     return alt.layer(
         rays.mark_line(style="level").encode(detail=alt.Detail("ray:N")),
         upper.mark_text(style="note_end").encode(text=alt.Text("label:N")),
         lower.mark_text(style="note_start_below").encode(text=alt.Text("label:N")),
         front_layer(points, "time_s"),
+        *(_draw_interval(points, along, names) for along in ("x", "y") if tries),
+        *([base(tries).mark_point(style="run").encode(color=_colour(names))] if tries else []),
         points.mark_point(style="mean").encode(
-            **_encode_series(names, axis), tooltip=[alt.Tooltip(field) for field in tooltips]
+            **series, tooltip=[alt.Tooltip(field) for field in tooltips]
         ),
         chosen_layer(points),
         *label_layers(label_base, labels),
     )
+
+
+def _draw_interval(points: Any, along: str, names: Sequence[str]) -> Any:
+    """The intervals of time (``x``) or energy (``y``) of the points that have one."""
+    field = "time_s" if along == "x" else "energy_j"
+    shown = "time_shown" if along == "x" else "energy_shown"
+    known = points.transform_filter(f"isValid(datum.{field}_low)")
+    start = (alt.X if along == "x" else alt.Y)(f"{shown}_low:Q")
+    bars = known.mark_rule(style="thin", clip=True)  # two of them cross: they leave points visible
+    return bars.encode(**{along: start, f"{along}2": f"{shown}_high:Q"}, color=_colour(names))
+
+
+def _colour(names: Sequence[str]) -> Any:
+    """The colours of :func:`_encode_series`, without a legend."""
+    if len(names) <= encoding.MAX_SERIES:
+        return alt.Color("series:N", legend=None, scale=alt.Scale(domain=list(names)))
+    return alt.Color("series:O", legend=None, sort=list(names))
 
 
 def _encode_series(names: Sequence[str], axis: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep, Value
+from joulewise.data.sweeps import CONTROL_AXES, POWER_LIMIT, Setting, Sweep, Value
 from joulewise.metrics.boundary import PER, View
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Choice, Interval, PointResult, SweepResult, Verdict
@@ -156,9 +156,9 @@ def short_label(setting: Setting, axes: Sequence[str]) -> str:
     """
     return ", ".join(
         setting_words(Setting.of({axis: setting[axis]}))
-        if axis in KNOBS
+        if axis in CONTROL_AXES
         else value_words(axis, setting[axis])
-        for axis in sorted(axes, key=lambda axis: axis in KNOBS)
+        for axis in sorted(axes, key=lambda axis: axis in CONTROL_AXES)
     )
 
 

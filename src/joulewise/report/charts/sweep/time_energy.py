@@ -11,11 +11,10 @@ import numpy as np
 from joulewise.metrics.metric import Metric, Reference, parse
 from joulewise.metrics.result import PointResult, Verdict
 from joulewise.report.charts import encoding
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, alt
 from joulewise.report.charts.labels import Frame, Position, label_layers, label_table, place_labels
 from joulewise.report.charts.records import record_table, yes_or_empty
 from joulewise.report.charts.sweep.source import SweptData, short_label, varied_axes
-from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import setting_words
 from joulewise.report.tables import Table
 from joulewise.report.views.sweep_tables import has_bounds
@@ -68,13 +67,13 @@ def _lines_text(lines: Table) -> str:
     text = ""
     if THROUGH_REFERENCE in drawn:
         text = (
-            "On a coloured line through the reference (1, 1), a metric equals that of the "
-            "reference; points below the line are better by that metric. "
+            "Each coloured line through the reference (1, 1) is for one metric: all points on it "
+            "are as good as the reference, and points below it are better. "
         )
     if THROUGH_CHOICE in drawn:
         text += (
-            "On the thin line of the same colour, it equals that of its best setting, which is "
-            "circled. "
+            "All points on the thin line of the same colour are as good as the best setting by "
+            "that metric, which is circled. "
         )
     return text
 
