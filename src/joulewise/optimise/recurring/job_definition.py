@@ -1,0 +1,256 @@
+"""A job's definition: from what a user wrote and what is stored, and whether the two agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from joulewise.data.jobs import JobDefinition, JobTarget
+from joulewise.errors import UsageError
+from joulewise.sweep.validate import check_placeholders
+
+_Value = TypeVar("_Value")
+_ELLIPSES: Final = {"...", "…"}
+_MAX: Final = "max"
+# The largest value of a set without an end, as 8:max: more than any GPU of today takes of anything
+# but the smallest models. Doubled, a policy has one more value to know of.
+_LARGEST: Final = 1 << 16
+DEFAULT_ETA: Final = 0.5
+"""Energy and time weigh the same, as in Zeus."""
+
+_TOO_LARGE: Final = 1 << 63  # for an integer in a database
+_COMPARED: Final = ("parameter", "default", "target", "max_epochs", "eta", "policy", "seed")
+"""Fields of a definition that must not change, because what was learned would be worth nothing."""
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What ``joulewise job run`` was given of a job; None is what was left out.
+
+    ``values`` and ``default`` are texts of the form NAME=VALUES and NAME=VALUE.
+    """
+
+    name: str
+    values: str | None = None
+    default: str | None = None
+    target: str | None = None
+    max_epochs: int | None = None
+    eta: float | None = None
+    policy: str | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class ParameterValues:
+    """The values that a policy may choose from, ascending."""
+
+    name: str
+    values: tuple[int, ...]
+
+
+def define_job(
+    request: JobRequest, command: Sequence[str], stored: JobDefinition | None, policy: str
+) -> JobDefinition:
+    """The definition of a job.
+
+    What was left out is as it is ``stored``; ``policy`` is the name of the usual one. Raises
+    UsageError where something is missing, or where the command does not use the parameter.
+    """
+    if not request.name.strip():
+        raise UsageError("the name of the job is empty", "give a name, such as nightly")
+    if stored is None:
+        _check_complete(request)
+    parameter = None if request.values is None else parse_values(request.values)
+    name = parameter.name if parameter else stored.parameter if stored else ""
+    if request.default is not None:
+        default = _parse_default(request.default, name)
+    else:
+        assert stored is not None  # noqa: S101  # checked above
+        default = stored.default
+    values = parameter.values if parameter else stored.values if stored else ()
+    check_placeholders(command, [name])
+    known = stored or JobDefinition(
+        request.name,
+        name,
+        values,
+        default,
+        _parse_target(request.target or ""),
+        request.max_epochs or 1,
+        DEFAULT_ETA,
+        policy,
+        0,
+    )
+    defined = replace(
+        known,
+        parameter=name,
+        values=values,
+        default=default,
+        target=known.target if request.target is None else _parse_target(request.target),
+        max_epochs=_given(request.max_epochs, known.max_epochs),
+        eta=_given(request.eta, known.eta),
+        policy=_given(request.policy, known.policy),
+        seed=_given(request.seed, known.seed),
+    )
+    check_definition(defined)
+    return defined
+
+
+def _parse_target(text: str) -> JobTarget:
+    try:
+        return JobTarget.parse(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--target: {error}", "write it in quotes, as in: --target 'val_acc>=0.65'"
+        ) from None
+
+
+def _given(value: _Value | None, otherwise: _Value) -> _Value:
+    return otherwise if value is None else value
+
+
+def parse_values(text: str) -> ParameterValues:
+    """``batch_size=8,16,32``, ``batch_size=8,16,…,1024`` or ``batch_size=8:max``, ascending."""
+    name, equals, listed = (part.strip() for part in text.partition("="))
+    if not name.isidentifier() or not equals or not listed:
+        raise UsageError(
+            f"--set {text!r} is not NAME=VALUES", "write, for example: --set batch_size=8,16,32"
+        )
+    low, colon, high = (part.strip() for part in listed.partition(":"))
+    if colon:
+        if high != _MAX:
+            raise UsageError(
+                f"--set {text!r} has a colon, but does not end in :max",
+                f"write {name}={low}:max for all that fits in memory, or list the values",
+            )
+        return ParameterValues(name, tuple(_doublings(_whole(low, text))))
+    values = _expand([part.strip() for part in listed.split(",")], text)
+    if len(set(values)) < len(values):
+        raise UsageError(f"--set {text!r} has a value twice", "give each value once")
+    return ParameterValues(name, tuple(sorted(values)))
+
+
+def is_open(values: Sequence[int]) -> bool:
+    """Whether the values have no end, as 8:max: what fits in memory is to be found."""
+    return len(values) > 1 and list(values) == _doublings(values[0])
+
+
+def _check_complete(request: JobRequest) -> None:
+    options = {
+        "--set": request.values,
+        "--default": request.default,
+        "--target": request.target,
+        "--max-epochs": request.max_epochs,
+    }
+    missing = [option for option, value in options.items() if value is None]
+    if missing:
+        raise UsageError(
+            f"job {request.name} is new, and {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing",
+            "write, for example: --set batch_size=64,128,256 --default batch_size=128 "
+            "--target 'val_acc>=0.65' --max-epochs 100; later runs of the job need none of it",
+        )
+
+
+def _parse_default(text: str, name: str) -> int:
+    given, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or given != name:
+        raise UsageError(
+            f"--default {text!r} is not {name}=VALUE", f"write, for example: --default {name}=128"
+        )
+    return _whole(value, text)
+
+
+def _expand(parts: Sequence[str], text: str) -> list[int]:
+    """The values of a list; ``…`` stands for those that the two before it lead to."""
+    values: list[int] = []
+    for at, part in enumerate(parts):
+        if part not in _ELLIPSES:
+            values.append(_whole(part, text))
+            continue
+        if at < 2 or at + 2 != len(parts):
+            raise UsageError(
+                f"in --set {text!r} the dots do not stand between two values and the last one",
+                "write, for example: 8,16,...,1024",
+            )
+        values += _between(values[-2], values[-1], _whole(parts[-1], text), text)
+    return values
+
+
+def _between(first: int, second: int, last: int, text: str) -> list[int]:
+    """What follows first and second before last: by the same factor, or else the same step."""
+    factor, rest = divmod(second, first)
+    step = second - first
+    by_factor, by_step = [second], [second]
+    while not rest and factor > 1 and by_factor[-1] < last:
+        by_factor.append(by_factor[-1] * factor)
+    while step > 0 and by_step[-1] < last and len(by_step) < _LARGEST:
+        by_step.append(by_step[-1] + step)
+    for found in (by_factor, by_step):
+        if found[-1] == last and len(found) > 1:
+            return found[1:-1]
+    raise UsageError(
+        f"in --set {text!r}, {first} and {second} do not lead to {last}", "list all of the values"
+    )
+
+
+def _doublings(low: int) -> list[int]:
+    values = [low]
+    while values[-1] * 2 <= _LARGEST:
+        values.append(values[-1] * 2)
+    return values
+
+
+def _whole(part: str, text: str) -> int:
+    try:
+        value = int(part)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise UsageError(
+            f"in {text!r}, {part!r} is not a whole number above 0",
+            "a job chooses among whole numbers, such as batch sizes",
+        )
+    return value
+
+
+def check_definition(definition: JobDefinition) -> None:
+    """Raise a UsageError for what cannot be stored, or cannot be a job."""
+    for text in (definition.name, definition.parameter):
+        if not text or not text.isprintable():  # nor can a database hold it
+            raise UsageError(
+                f"a job or a parameter cannot be called {text!r}",
+                "choose a name of letters, digits and signs",
+            )
+    if definition.default not in definition.values:
+        raise UsageError(
+            f"the default {definition.parameter}={definition.default} is not among "
+            f"{', '.join(map(str, definition.values))}",
+            f"add it to --set {definition.parameter}=…, or choose another --default",
+        )
+    if not all(abs(number) < _TOO_LARGE for number in (*definition.values, definition.seed)):
+        raise UsageError("a value or the seed has more than 63 bits", "choose a smaller one")
+
+
+def merge_definitions(stored: JobDefinition, given: JobDefinition) -> JobDefinition:
+    """The stored definition with the values that are new; a UsageError for another difference."""
+    differences = [
+        (name, getattr(stored, name), getattr(given, name))
+        for name in _COMPARED
+        if getattr(stored, name) != getattr(given, name)
+    ]
+    missing = sorted(set(stored.values) - set(given.values))
+    if not differences and not missing:
+        return replace(stored, values=given.values)
+    if differences:
+        name, old, new = differences[0]
+        if name == "target":
+            old, new = old.text, new.text
+        difference = f"has {name.replace('_', ' ')} {old}, not {new}"
+    else:
+        difference = f"also has {stored.parameter} {', '.join(map(str, missing))}"
+    raise UsageError(
+        f"job {stored.name} {difference}",
+        f"give it as it was, or take another name, or delete what was learned: "
+        f"joulewise job forget {stored.name}",
+    )

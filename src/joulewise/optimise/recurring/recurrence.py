@@ -1,0 +1,298 @@
+"""One recurrence of a job: asks its policy, runs a try, tells what came of it; again if missed.
+
+The job store is opened and checked before the first try. Where it is lost while a training runs,
+the training goes on, and its outcome is kept in the store of runs until it can be told.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from joulewise.data.jobs import JobDefinition, JobTry, TryOutcome, TryStatus
+from joulewise.errors import JoulewiseError, PolicyError
+from joulewise.optimise.recurring.heartbeat import Heartbeat
+from joulewise.optimise.recurring.job_definition import is_open
+from joulewise.optimise.recurring.job_hardware import JobHardware
+from joulewise.optimise.recurring.memory_search import look_at, search_memory
+from joulewise.optimise.recurring.try_runner import FinishedTry, TrySettings, run_try
+from joulewise.optimise.recurring.untold_outcomes import keep_outcome
+
+if TYPE_CHECKING:
+    from joulewise.optimise.recurring.policy.interface import BatchSizeBelief, PolicyFactory
+    from joulewise.optimise.recurring.store.job_store import JobStore
+
+# A worker that was not heard of for so long is lost. Chosen: a host may be busy, or its network
+# away, for minutes. Doubled, others plan with a lost try for five minutes more.
+_LEASE_S: Final = 300.0
+_RENEW_S: Final = 60.0  # a fifth: four may be missed
+_AGAIN: Final = {TryStatus.MISSED, TryStatus.STOPPED_EARLY, TryStatus.CRASHED}
+
+
+@dataclass(frozen=True)
+class RecurrenceTry:
+    """A try as the store knows it, and how it ended."""
+
+    job_try: JobTry
+    finished: FinishedTry
+
+    @property
+    def outcome(self) -> TryOutcome:
+        return self.finished.outcome
+
+    @property
+    def is_reached(self) -> bool:
+        return self.outcome.status is TryStatus.REACHED
+
+
+@dataclass(frozen=True)
+class RecurrenceResult:
+    """A recurrence that is over. ``beliefs`` are the policy's afterwards, empty where it failed."""
+
+    job: JobDefinition
+    number: int
+    tries: tuple[RecurrenceTry, ...]
+    beliefs: tuple[BatchSizeBelief, ...] = ()
+
+    @property
+    def is_reached(self) -> bool:
+        return any(one.is_reached for one in self.tries)
+
+    @property
+    def exit_status(self) -> int:
+        """That of the last try; 1 where none reached the target, and the command did not fail.
+
+        A command that we ended has no status of its own: 0 where it had reached the target by then.
+        """
+        last = self.tries[-1]
+        status = last.outcome.exit_code or 0
+        if last.is_reached:
+            status = 0 if last.finished.stop else status
+        elif last.outcome.status is TryStatus.FAILED:
+            status = status or 1
+        else:
+            status = 1
+        if not status and any(one.finished.unrestored for one in self.tries):
+            return JoulewiseError.exit_status
+        return status
+
+    def total(self, field: str) -> float | None:
+        """The sum of a field of all tries, such as ``cost``; None where it is not known of one."""
+        values: list[float | None] = [getattr(one.outcome, field) for one in self.tries]
+        known = [value for value in values if value is not None]
+        return sum(known) if len(known) == len(values) else None
+
+
+class Recurrence:
+    """Runs the tries of one recurrence. ``on_try`` is told of each that has ended."""
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        job: JobDefinition,
+        factory: PolicyFactory,
+        hardware: JobHardware,
+        *,
+        max_tries: int,
+        on_try: Callable[[RecurrenceTry], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._jobs = jobs
+        self._job = job
+        self._factory = factory
+        self._hardware = hardware
+        self._max_tries = max_tries
+        self._on_try = on_try
+        self._say = say
+        self._host = socket.gethostname()
+        self._is_store_lost = False
+        self.number = 0
+
+    def begin(self) -> None:
+        """Count the recurrence; raises where the store cannot be used."""
+        hardware = self._hardware
+        self.number = self._jobs.begin_recurrence(
+            self._job.name, hardware.name, max_power_w=hardware.max_power_w, host=self._host
+        )
+
+    def find_memory_limit(self, settings: TrySettings) -> bool:
+        """For a set without an end: find what fits, once for each type of GPU.
+
+        A crash is told to the store as a try of this recurrence. Returns False where somebody
+        asked the command to end.
+        """
+        job, hardware = self._job, self._hardware
+        if not is_open(job.values) or self._has_tries():
+            return True
+        self._say(f"finding which {job.parameter} fits in the memory of {hardware.name}")
+        limit = search_memory(job.values, lambda value: look_at(job, value, settings), self._say)
+        if limit.crashed is not None:
+            value, ended = limit.crashed.value, limit.crashed.command
+            job_try = self._start(value)
+            outcome = TryOutcome(
+                TryStatus.CRASHED,
+                run=ended.run.name if ended and ended.run else None,
+                exit_code=ended.exit_status if ended else None,
+            )
+            self._tell(job_try.key, outcome, settings.store)
+        elif limit.ended_by:
+            self._say(f"the search ends here: {limit.ended_by}")
+        return not limit.is_cancelled
+
+    def _has_tries(self) -> bool:
+        """Whether anything is known of this type of GPU."""
+        tries = self._jobs.history(self._job.name).tries
+        return any(one.gpu_type == self._hardware.name for one in tries)
+
+    def run(self, make_settings: Callable[[JobTry], TrySettings]) -> RecurrenceResult:
+        """Run tries until one reaches the target, or none is to follow."""
+        tries: list[RecurrenceTry] = []
+        while True:
+            try:
+                job_try = self._ask()
+            except JoulewiseError as error:
+                if not tries:
+                    raise
+                self._say(f"no further try: {error.message}; {error.hint}")
+                break
+            finished = self._run_try(job_try, make_settings(job_try))
+            tries.append(RecurrenceTry(job_try, finished))
+            self._on_try(tries[-1])
+            if finished.is_cancelled or finished.outcome.status not in _AGAIN:
+                break
+            if len(tries) >= self._max_tries:
+                break
+        return RecurrenceResult(self._job, self.number, tuple(tries), self._beliefs())
+
+    def _ask(self) -> JobTry:
+        """The next try, by the policy; at the job's default where the policy fails."""
+        job, hardware = self._job, self._hardware
+        try:
+            return self._jobs.ask(
+                job.name,
+                self.number,
+                hardware.name,
+                host=self._host,
+                factory=self._factory,
+                lease_s=_LEASE_S,
+                is_simulated=hardware.is_simulated,
+            )
+        except PolicyError as error:
+            self._say(f"{error.message}: {job.parameter} is {job.default}, the default")
+        return self._start(job.default)
+
+    def _start(self, value: int) -> JobTry:
+        """A try that the policy was not asked for."""
+        return self._jobs.start_try(
+            self._job.name,
+            self.number,
+            self._hardware.name,
+            host=self._host,
+            value=value,
+            lease_s=_LEASE_S,
+            is_simulated=self._hardware.is_simulated,
+        )
+
+    def _run_try(self, job_try: JobTry, settings: TrySettings) -> FinishedTry:
+        job, key = self._job, job_try.key
+
+        def report(problem: str) -> None:
+            self._say(f"the job store does not answer ({problem}); the training goes on")
+
+        value = int(str(job_try.settings[job.parameter]))
+        with Heartbeat(lambda: self._jobs.renew(key, _LEASE_S), _RENEW_S, report) as heartbeat:
+            try:
+                tags = _tags(job_try)
+                finished = run_try(
+                    job, value, job_try.budget, settings, tags=tags, on_begin=heartbeat.start
+                )
+            except BaseException:
+                # The command could not be started, or Ctrl-C came before: nothing is learned.
+                self._tell(key, TryOutcome(TryStatus.FAILED), settings.store)
+                raise
+        self._tell(key, finished.outcome, settings.store)
+        return finished
+
+    def _tell(self, key: str, outcome: TryOutcome, store: Path) -> None:
+        try:
+            self._jobs.tell(key, outcome)
+        except JoulewiseError as error:
+            self._keep(key, outcome, store, error.message)
+        except Exception as error:  # noqa: BLE001  # the training is over: nothing may be lost
+            self._keep(key, outcome, store, f"{type(error).__name__}: {error}")
+
+    def _keep(self, key: str, outcome: TryOutcome, store: Path, why: str) -> None:
+        self._is_store_lost = True
+        try:
+            path = keep_outcome(store, key, outcome)
+        except OSError as error:
+            self._say(f"the outcome of the try is lost: {why}; {error}")
+        else:
+            self._say(f"{why}: the outcome of the try is in {path}, and told at the next `job run`")
+
+    def _beliefs(self) -> tuple[BatchSizeBelief, ...]:
+        if self._is_store_lost:  # it was waited for when it should be told
+            return ()
+        try:
+            policy = self._jobs.policy(self._job.name, self._hardware.name, self._factory)
+            return tuple(policy.beliefs())
+        except Exception:  # noqa: BLE001  # a plug-in, or the database; the recurrence is over
+            return ()
+
+
+def _tags(job_try: JobTry) -> tuple[str, ...]:
+    """The tags of a try's run, by which `joulewise ls` filters."""
+    return (
+        f"job:{job_try.job}",
+        f"recurrence:{job_try.recurrence}",
+        f"try:{job_try.number}",
+    )
+
+
+def recurrence_json(result: RecurrenceResult) -> dict[str, Any]:
+    """The object that ``job run --json`` writes."""
+    job, last = result.job, result.tries[-1].outcome
+    explored = [belief for belief in result.beliefs if belief.tries]
+    best = max(result.beliefs, key=lambda belief: belief.probability_best, default=None)
+    return {
+        "job": job.name,
+        "recurrence": result.number,
+        "reached": result.is_reached,
+        "cost": result.total("cost"),
+        "energy_j": result.total("energy_j"),
+        "time_s": result.total("time_s"),
+        "tries": [_try_json(one) for one in result.tries],
+        "target": {
+            "metric": job.target.metric,
+            "value": last.metric_value,
+            "wanted": job.target.text,
+        },
+        "policy": {
+            "name": job.policy,
+            "best": best and {job.parameter: best.batch_size},
+            "probability": best and best.probability_best,
+            "explored": [belief.batch_size for belief in explored],
+        },
+    }
+
+
+def _try_json(one: RecurrenceTry) -> dict[str, Any]:
+    outcome = one.outcome
+    settings = outcome.settings or one.job_try.settings
+    return {
+        "run": outcome.run,
+        "settings": settings.as_json(),
+        "status": outcome.status.value,
+        "reached": one.is_reached,
+        "stopped_early": outcome.status is TryStatus.STOPPED_EARLY,
+        "exit_code": outcome.exit_code,
+        "epochs": outcome.epochs,
+        "cost": outcome.cost,
+        "epoch_cost": outcome.epoch_cost,
+        "energy_j": outcome.energy_j,
+        "time_s": outcome.time_s,
+        "reason": one.finished.problem or (one.finished.stop.value if one.finished.stop else ""),
+    }

@@ -1,0 +1,168 @@
+"""Calls of a job's policy, which may be anybody's plug-in: restored, told, asked, saved.
+
+A policy is told of an outcome in the transaction that saves its new state, at the next ``ask``:
+an outcome that is stored is therefore told exactly once, whoever is killed in between, and a policy
+that raises loses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from joulewise.data.jobs import JobDefinition, JobTry, TryStatus
+from joulewise.errors import PolicyError
+from joulewise.optimise.recurring.policy.interface import (
+    EarlierObservation,
+    PolicyFactory,
+    RecurringPolicy,
+)
+from joulewise.optimise.recurring.store.rows import load_state
+
+_RESULTS: Final = {TryStatus.REACHED, TryStatus.MISSED, TryStatus.STOPPED_EARLY}
+
+
+@dataclass(frozen=True)
+class PolicyInputs:
+    """All that a policy is made from.
+
+    - ``state``, ``version``: what it saved last; None for a new one
+    - ``untold``: the tries on its GPU type that have ended since, in that order
+    - ``load_tries``: all tries of the job that ended, in that order; called where the state is not
+      enough
+    """
+
+    definition: JobDefinition
+    gpu_type: str
+    max_power_w: float
+    state: str | None
+    version: int | None
+    untold: tuple[JobTry, ...]
+    load_tries: Callable[[], tuple[JobTry, ...]]
+
+
+def current_policy(
+    factory: PolicyFactory, inputs: PolicyInputs, warn: Callable[[str], None]
+) -> RecurringPolicy:
+    """The policy as it was saved, and told of what has ended since.
+
+    Where its state is damaged or of a version that it does not know, or where it can no longer be
+    told, it is made again and told of all tries in order, and ``warn`` says so. Raises PolicyError.
+    """
+    if inputs.state is not None:
+        try:
+            return _restored(factory, inputs)
+        except Exception as error:  # noqa: BLE001 - whatever a plug-in raises
+            warn(
+                f"what the policy of job {inputs.definition.name} had learned cannot be used "
+                f"({_reason(error)}): it is learned again from the tries of the job"
+            )
+    tries = inputs.load_tries()
+    try:
+        return _rebuilt(factory, inputs, tries)
+    except Exception as error:
+        raise _policy_error(inputs.definition, error) from error
+
+
+def ask_policy(policy: RecurringPolicy, definition: JobDefinition) -> tuple[int, float | None]:
+    """The value to try and the budget, None for no limit; a PolicyError where it has none."""
+    try:
+        value, budget = policy.ask()
+        value, budget = int(value), float(budget)
+    except Exception as error:
+        raise _policy_error(definition, error) from error
+    if value not in definition.values:
+        raise PolicyError(
+            f"the policy {definition.policy} asked for {definition.parameter} {value}, "
+            f"which job {definition.name} does not have",
+            "report this to who wrote the policy, or choose another one",
+        )
+    return value, budget if math.isfinite(budget) else None
+
+
+def state_text(policy: RecurringPolicy, definition: JobDefinition) -> str:
+    """The state of a policy as it is stored."""
+    try:
+        return json.dumps(policy.state())
+    except Exception as error:
+        raise _policy_error(definition, error) from error
+
+
+def _restored(factory: PolicyFactory, inputs: PolicyInputs) -> RecurringPolicy:
+    state = load_state(inputs.state)
+    if state is None or inputs.version is None:
+        raise ValueError("it is damaged")
+    policy = factory.restore(state, inputs.version)
+    _tell(policy, inputs.definition, inputs.untold)
+    return policy
+
+
+def _rebuilt(
+    factory: PolicyFactory, inputs: PolicyInputs, tries: Iterable[JobTry]
+) -> RecurringPolicy:
+    # What says nothing of a value is left out: a new policy has no tries in flight to cancel.
+    telling = [each for each in tries if _says_something(each)]
+    definition = inputs.definition
+    policy = factory(
+        batch_sizes=definition.values,
+        default=definition.default,
+        max_power_w=inputs.max_power_w,
+        eta=definition.eta,
+        max_epochs=definition.max_epochs,
+        seed=definition.seed,
+        earlier=[
+            EarlierObservation(
+                batch_size=_value(definition, each),
+                reached=each.status is TryStatus.REACHED,
+                epochs=each.epochs,
+                epoch_cost=each.epoch_cost,
+            )
+            for each in telling
+            if each.gpu_type != inputs.gpu_type and each.epochs and each.epoch_cost
+        ],
+    )
+    _tell(policy, definition, (each for each in telling if each.gpu_type == inputs.gpu_type))
+    return policy
+
+
+def _tell(policy: RecurringPolicy, definition: JobDefinition, tries: Iterable[JobTry]) -> None:
+    for each in tries:
+        value = _value(definition, each)
+        if each.status is TryStatus.CRASHED:
+            policy.crash(value)
+        elif _says_something(each):
+            policy.tell(
+                value,
+                reached=each.status is TryStatus.REACHED,
+                epochs=each.epochs or 0,
+                cost=each.cost or 0.0,
+                epoch_cost=each.epoch_cost or 0.0,
+            )
+        else:
+            policy.cancel(value)
+
+
+def _says_something(job_try: JobTry) -> bool:
+    """Whether a try that ended says something of its value: not where it failed or was lost."""
+    numbers = (job_try.epochs, job_try.cost, job_try.epoch_cost)
+    is_measured = job_try.status in _RESULTS and all(number is not None for number in numbers)
+    return job_try.status is TryStatus.CRASHED or (is_measured and bool(job_try.epochs))
+
+
+def _value(definition: JobDefinition, job_try: JobTry) -> int:
+    return int(str(job_try.settings[definition.parameter]))
+
+
+def _policy_error(definition: JobDefinition, error: Exception) -> PolicyError:
+    return PolicyError(
+        f"the policy {definition.policy} of job {definition.name} failed: {_reason(error)}",
+        "report this to who wrote the policy, or choose another one",
+    )
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,173 @@
+"""The statements of a job store, each inside a transaction of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from joulewise.data.jobs import JobTry, TryStatus
+from joulewise.errors import UsageError, did_you_mean
+from joulewise.optimise.recurring.store import rows
+from joulewise.optimise.recurring.store.policy_calls import PolicyInputs
+from joulewise.optimise.recurring.store.tables import JOBS, POLICIES, TRIES
+
+RUNNING: Final = TryStatus.RUNNING.value
+EXPIRED: Final = TryStatus.EXPIRED.value
+
+
+def lock_for_change(query: sa.Select[Any]) -> sa.Select[Any]:
+    """Lock a job's row against other changes of it; its policies can be asked meanwhile."""
+    return query.with_for_update(key_share=True)
+
+
+def lock_for_deletion(query: sa.Select[Any]) -> sa.Select[Any]:
+    """Lock a job's row when nobody asks its policies, and against all who would."""
+    return query.with_for_update()
+
+
+def _lock_against_deletion(query: sa.Select[Any]) -> sa.Select[Any]:
+    return query.with_for_update(read=True, key_share=True)
+
+
+def read_job(
+    connection: Connection,
+    name: str,
+    lock: Callable[[sa.Select[Any]], sa.Select[Any]] = lambda query: query,
+) -> Row[Any]:
+    """The row of a job; a UsageError where there is none."""
+    found = connection.execute(lock(sa.select(JOBS).where(JOBS.c.name == name))).first()
+    if found is None:
+        names = connection.execute(sa.select(JOBS.c.name)).scalars().all()
+        raise UsageError(
+            f"there is no job {name}", f"{did_you_mean(name, names)}`joulewise job ls` lists them"
+        )
+    return found
+
+
+def lock_policy(connection: Connection, job: str, gpu_type: str) -> tuple[Row[Any], Row[Any]]:
+    """The rows of a job and of its policy, which nobody else can change until we commit."""
+    found = read_job(connection, job, _lock_against_deletion)
+    policy_row = read_policy(connection, found, gpu_type, lock=sa.Select.with_for_update)
+    return read_job(connection, job), policy_row  # again: `define` may have added values
+
+
+def read_policy(
+    connection: Connection,
+    job: Row[Any],
+    gpu_type: str,
+    lock: Callable[[sa.Select[Any]], sa.Select[Any]] = lambda query: query,
+) -> Row[Any]:
+    """The row of a job's policy on a GPU type; a UsageError where there is none."""
+    query = sa.select(POLICIES).where(POLICIES.c.job_id == job.id, POLICIES.c.gpu_type == gpu_type)
+    found = connection.execute(lock(query)).first()
+    if found is None:
+        raise UsageError(
+            f"job {job.name} has not been run on {gpu_type}",
+            f"`joulewise job show {job.name}` lists where it was",
+        )
+    return found
+
+
+def insert_if_new(connection: Connection, table: sa.Table, row: dict[str, Any]) -> None:
+    """Insert a row unless there is one with the same key."""
+    insert: Any
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert
+    else:
+        from sqlalchemy.dialects.postgresql import insert
+    connection.execute(insert(table).values(row).on_conflict_do_nothing())
+
+
+def read_policy_inputs(connection: Connection, job: Row[Any], policy_row: Row[Any]) -> PolicyInputs:
+    """What the policy is made from."""
+    is_own = TRIES.c.gpu_type == policy_row.gpu_type
+    is_told = sa.func.coalesce(TRIES.c.told, "") == TRIES.c.status
+    ended = tries_of(job).where(TRIES.c.status != RUNNING)
+    ended = ended.order_by(TRIES.c.ended_wall_ns, TRIES.c.id)
+    untold = read_tries(connection, ended.where(is_own, ~is_told), job)
+
+    def load_tries() -> tuple[JobTry, ...]:
+        # What was told of since is no more in the one query than in the other.
+        others = read_tries(connection, ended.where(~is_own | is_told), job)
+        return tuple(sorted((*others, *untold), key=lambda each: each.ended_wall_ns or 0))
+
+    return PolicyInputs(
+        definition=rows.definition_of(job),
+        gpu_type=policy_row.gpu_type,
+        max_power_w=policy_row.max_power_w,
+        state=policy_row.state,
+        version=policy_row.version,
+        untold=untold,
+        load_tries=load_tries,
+    )
+
+
+def save_policy(
+    connection: Connection, job: Row[Any], inputs: PolicyInputs, state: str, version: int
+) -> None:
+    """Store the state of a policy, and note which outcomes it contains.
+
+    They are noted by the status that each try had when it was told: one that was expired then, and
+    is told of in this moment, is told to the policy next time.
+    """
+    connection.execute(
+        sa.update(POLICIES)
+        .where(POLICIES.c.job_id == job.id, POLICIES.c.gpu_type == inputs.gpu_type)
+        .values(state=state, version=version, revision=POLICIES.c.revision + 1)
+    )
+    told = [{"try_key": each.key, "told_status": each.status.value} for each in inputs.untold]
+    if told:
+        update = sa.update(TRIES).where(TRIES.c.key == sa.bindparam("try_key"))
+        connection.execute(update.values(told=sa.bindparam("told_status")), told)
+
+
+def tries_of(job: Row[Any]) -> sa.Select[Any]:
+    return sa.select(TRIES).where(TRIES.c.job_id == job.id)
+
+
+def read_tries(connection: Connection, query: sa.Select[Any], job: Row[Any]) -> tuple[JobTry, ...]:
+    return tuple(rows.try_of(row, job) for row in connection.execute(query))
+
+
+def read_try(connection: Connection, job: Row[Any], key: str) -> JobTry | None:
+    row = connection.execute(sa.select(TRIES).where(TRIES.c.key == key)).first()
+    return None if row is None else rows.try_of(row, job)
+
+
+def insert_try(
+    connection: Connection,
+    job: Row[Any],
+    policy_row: Row[Any],
+    *,
+    recurrence: int,
+    **columns: Any,
+) -> JobTry:
+    """Start the next try of a recurrence."""
+    of_recurrence = (TRIES.c.job_id == job.id, TRIES.c.recurrence == recurrence)
+    last = connection.execute(sa.select(sa.func.max(TRIES.c.number)).where(*of_recurrence))
+    insert = sa.insert(TRIES).values(
+        job_id=job.id,
+        recurrence=recurrence,
+        number=(last.scalar() or 0) + 1,
+        gpu_type=policy_row.gpu_type,
+        settings="{}",
+        status=RUNNING,
+        max_power_w=policy_row.max_power_w,
+        **columns,
+    )
+    connection.execute(insert)
+    query = sa.select(TRIES).where(TRIES.c.key == columns["key"])
+    return rows.try_of(connection.execute(query).one(), job)
+
+
+def expire(
+    connection: Connection, now_ns: int, job_id: int | None = None, gpu_type: str = ""
+) -> int:
+    """End the tries whose lease is over: all of them, or those of one policy; how many."""
+    lost = sa.update(TRIES).where(TRIES.c.status == RUNNING, TRIES.c.lease_ends_wall_ns < now_ns)
+    if job_id is not None:
+        lost = lost.where(TRIES.c.job_id == job_id, TRIES.c.gpu_type == gpu_type)
+    return connection.execute(lost.values(status=EXPIRED, ended_wall_ns=now_ns)).rowcount

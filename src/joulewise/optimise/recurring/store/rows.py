@@ -1,0 +1,106 @@
+"""The data classes of a job as rows of the tables, and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from sqlalchemy.engine import Row
+
+from joulewise.data.codec import encode
+from joulewise.data.jobs import (
+    JobDefinition,
+    JobPolicyState,
+    JobTarget,
+    JobTry,
+    TryOutcome,
+    TryStatus,
+)
+from joulewise.data.sweeps import Setting
+
+_OUTCOME_COLUMNS: Final = (
+    "epochs",
+    "cost",
+    "epoch_cost",
+    "energy_j",
+    "time_s",
+    "metric_value",
+    "run",
+    "exit_code",
+)
+
+
+def definition_row(definition: JobDefinition) -> dict[str, Any]:
+    return {
+        "name": definition.name,
+        "parameter": definition.parameter,
+        "parameter_values": json.dumps(definition.values),
+        "default_value": definition.default,
+        "target": definition.target.text,
+        "max_epochs": definition.max_epochs,
+        "eta": definition.eta,
+        "policy": definition.policy,
+        "seed": definition.seed,
+    }
+
+
+def definition_of(row: Row[Any]) -> JobDefinition:
+    return JobDefinition(
+        name=row.name,
+        parameter=row.parameter,
+        values=tuple(json.loads(row.parameter_values)),
+        default=row.default_value,
+        target=JobTarget.parse(row.target),
+        max_epochs=row.max_epochs,
+        eta=row.eta,
+        policy=row.policy,
+        seed=row.seed,
+    )
+
+
+def outcome_row(outcome: TryOutcome) -> dict[str, Any]:
+    """The columns of a try that its outcome sets; NaN and infinity are stored as unknown."""
+    row = {name: encode(getattr(outcome, name)) for name in _OUTCOME_COLUMNS}
+    row["status"] = outcome.status.value
+    if outcome.settings is not None:
+        row["settings"] = json.dumps(encode(outcome.settings))
+    return row
+
+
+def try_of(row: Row[Any], job: Row[Any]) -> JobTry:
+    own = {job.parameter: row.value}
+    return JobTry(
+        key=row.key,
+        job=job.name,
+        recurrence=row.recurrence,
+        number=row.number,
+        gpu_type=row.gpu_type,
+        settings=Setting.of(own | json.loads(row.settings) | own),
+        budget=row.budget,
+        status=TryStatus(row.status),
+        max_power_w=row.max_power_w,
+        host=row.host,
+        started_wall_ns=row.started_wall_ns,
+        ended_wall_ns=row.ended_wall_ns,
+        is_simulated=row.is_simulated,
+        **{name: getattr(row, name) for name in _OUTCOME_COLUMNS},
+    )
+
+
+def policy_state_of(row: Row[Any]) -> JobPolicyState:
+    return JobPolicyState(
+        gpu_type=row.gpu_type,
+        max_power_w=row.max_power_w,
+        version=row.version,
+        state=load_state(row.state),
+        revision=row.revision,
+    )
+
+
+def load_state(text: str | None) -> dict[str, Any] | None:
+    """The state of a policy; None where there is none, or where it is no JSON object."""
+    try:
+        state = json.loads(text or "null")
+    except ValueError:
+        return None
+    return state if isinstance(state, dict) else None

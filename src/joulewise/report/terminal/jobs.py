@@ -1,0 +1,146 @@
+"""Draws recurring jobs in the terminal: a recurrence that is over, and the list of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Console
+
+from joulewise.data.jobs import JobDefinition, TryStatus
+from joulewise.formatting import joules, one_line, seconds
+from joulewise.optimise.recurring.job_standing import JobStanding, find_best
+from joulewise.optimise.recurring.policy.interface import BatchSizeBelief
+from joulewise.optimise.recurring.recurrence import RecurrenceResult, RecurrenceTry
+from joulewise.optimise.recurring.try_watch import StopReason
+from joulewise.report.tables import Column, Table, number_columns
+from joulewise.report.terminal.layout import Sheet
+from joulewise.report.views.job_tables import beliefs_table
+from joulewise.units import digits
+
+_STATUS = {
+    TryStatus.REACHED: "reached the target",
+    TryStatus.MISSED: "missed the target",
+    TryStatus.STOPPED_EARLY: "was stopped early",
+    TryStatus.CRASHED: "crashed",
+    TryStatus.FAILED: "failed",
+    TryStatus.EXPIRED: "was lost",
+    TryStatus.RUNNING: "is running",
+}
+
+
+def describe_try(job: JobDefinition, one: RecurrenceTry) -> Iterator[str]:
+    """What became of a try: a line, and what to do about it where something is to be done."""
+    outcome, finished = one.outcome, one.finished
+    parts = [f"{job.parameter} {_value(job, one)} {_STATUS[outcome.status]}"]
+    if outcome.status is TryStatus.REACHED:
+        parts[0] += f" in epoch {outcome.epochs}"
+    elif outcome.epochs:
+        best = outcome.metric_value
+        shown = "" if best is None else f", best {job.target.metric} {digits(best)}"
+        parts[0] += f" after {_counted(outcome.epochs)}{shown}"
+    if finished.problem:
+        parts.append(finished.problem)
+    if outcome.energy_j is not None and outcome.time_s is not None:
+        upto = " up to there" if outcome.status is TryStatus.REACHED else ""
+        parts.append(f"{joules(outcome.energy_j)} in {seconds(outcome.time_s)}{upto}")
+    yield f"try {one.job_try.number}: {'; '.join(parts)}"
+    is_unlogged = outcome.run is not None and not outcome.exit_code and not finished.is_cancelled
+    if outcome.status is TryStatus.FAILED and is_unlogged:
+        metric = job.target.metric
+        name = metric if metric.isidentifier() else "NAME"
+        yield (
+            f"log it with joulewise.log({name}=...) once an epoch (Keras, Lightning and Hugging "
+            f"Face do), or name one that is logged in --target"
+        )
+
+
+def draw_recurrence(result: RecurrenceResult, console: Console, program: str) -> None:
+    """Draw what a recurrence took, what is believed now, and what to run next."""
+    job, sheet = result.job, Sheet(console)
+    energy_j, time_s, cost = (result.total(name) for name in ("energy_j", "time_s", "cost"))
+    console.print()
+    how = "reached" if result.is_reached else "did not reach"
+    tries = "1 try" if len(result.tries) == 1 else f"{len(result.tries)} tries"
+    sheet.line(
+        f"recurrence {result.number} of job {one_line(job.name)} {how} {job.target.text} in "
+        f"{tries}",
+        "bold",
+        0,
+    )
+    if energy_j is not None and time_s is not None and cost is not None:
+        sheet.line(
+            f"energy {joules(energy_j)}, time {seconds(time_s)}, cost {joules(cost)} "
+            f"(eta {job.eta:g})"
+        )
+    if result.tries[-1].finished.stop is StopReason.REACHED:
+        sheet.line("the command was ended at the target")
+    if best := find_best(result.beliefs):
+        sheet.line(
+            f"best {job.parameter} so far: {best.batch_size} "
+            f"(with a probability of {best.probability_best:.0%})"
+        )
+    last = result.tries[-1].outcome.run
+    if last:
+        sheet.paste(f"{program} show {last}", "the run of the last try")
+    sheet.paste(f"{program} job show {job.name}", "what was tried, and what is believed")
+
+
+def draw_jobs(standings: Sequence[JobStanding], console: Console) -> None:
+    """Draw the list of jobs: a line each."""
+    columns = (
+        Column("job", right=False),
+        *number_columns("recurrences", "tries"),
+        Column("best so far", right=False),
+        *number_columns("cost", "saving"),
+        Column("target", right=False, spare=1),
+    )
+    rows = tuple(_job_row(standing) for standing in standings)
+    note = "saving: mean cost of tries at the best against those at the default"
+    Sheet(console).blocks(Table("", columns, rows, note=note))
+
+
+def _job_row(standing: JobStanding) -> tuple[str, ...]:
+    job, saving = standing.job, standing.saving
+    best = "-" if standing.best is None else f"{job.parameter} {standing.best}"
+    return (
+        one_line(job.name),
+        str(standing.recurrences),
+        str(standing.tries),
+        best,
+        "-" if standing.best_cost is None else joules(standing.best_cost),
+        "-" if saving is None else f"{saving:.0%}",
+        job.target.text,
+    )
+
+
+def draw_job(
+    standing: JobStanding, beliefs: Mapping[str, Sequence[BatchSizeBelief]], console: Console
+) -> None:
+    """Draw what was tried for a job, and the belief of its policy on each type of GPU."""
+    job, sheet = standing.job, Sheet(console)
+    sheet.line(f"job {one_line(job.name)}: {job.target.text} within {job.max_epochs} epochs",
+               "bold", 0)  # fmt: skip
+    sheet.line(
+        f"{standing.recurrences} recurrences, {standing.tries} tries; eta {job.eta:g}, policy "
+        f"{job.policy}; default {job.parameter} {job.default}",
+        "dim",
+    )
+    for gpu_type, of_type in beliefs.items():
+        sheet.table(beliefs_table(job, gpu_type, of_type))
+    if standing.saving is not None and standing.best != job.default:
+        console.print()
+        word = "less" if standing.saving >= 0 else "more"
+        sheet.line(
+            f"{job.parameter} {standing.best} costs {abs(standing.saving):.0%} {word} than the "
+            f"default, {job.default}",
+            "bold",
+            0,
+        )
+
+
+def _counted(epochs: int) -> str:
+    return "1 epoch" if epochs == 1 else f"{epochs} epochs"
+
+
+def _value(job: JobDefinition, one: RecurrenceTry) -> str:
+    return str(one.job_try.settings[job.parameter])

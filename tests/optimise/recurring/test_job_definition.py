@@ -1,0 +1,77 @@
+"""What a job is, by its options and by what is stored."""
+
+import pytest
+
+from joulewise.errors import UsageError
+from joulewise.optimise.recurring.job_definition import (
+    JobRequest,
+    define_job,
+    is_open,
+    parse_values,
+)
+
+COMMAND = ("train", "--batch", "{batch_size}")
+NEW = JobRequest("nightly", "batch_size=8,16,32", "batch_size=16", "val_acc>=0.65", 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("b=8,16", (8, 16)),
+        ("b=16,8", (8, 16)),
+        (" b = 8 , 16 ", (8, 16)),
+        ("b=8", (8,)),
+        ("b=40000", (40000,)),
+        ("b=8,16,…,128", (8, 16, 32, 64, 128)),
+        ("b=8,16,...,32", (8, 16, 32)),
+        ("b=4,12,...,108", (4, 12, 36, 108)),
+        ("b=10,20,...,50", (10, 20, 30, 40, 50)),
+        ("b=2,8,16,...,64", (2, 8, 16, 32, 64)),
+    ],
+)
+def test_values(text, expected):
+    found = parse_values(text)
+    assert (found.name, found.values) == ("b", expected)
+    assert not is_open(found.values)
+
+
+def test_a_set_without_an_end_doubles():
+    values = parse_values("b=24:max").values
+    assert values[:3] == (24, 48, 96)
+    assert is_open(values)
+    assert not is_open(values[:-1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["b", "b=", "=8", "8,16", "b=8,,16", "b=0,8", "b=-8", "b=8,8", "b=1e3", "b=8:16", "b=x:max",
+     "b=8,...,16", "b=8,16,...", "b=8,16,...,100", "b=16,8,...,4", "b c=8"],
+)  # fmt: skip
+def test_what_is_no_set_of_values(text):
+    with pytest.raises(UsageError):
+        parse_values(text)
+
+
+def test_a_new_job_needs_all_that_has_no_usual_value():
+    with pytest.raises(UsageError, match="--target, --max-epochs are missing"):
+        define_job(JobRequest("j", "b=8,16", "b=8"), ("{b}",), None, "usual")
+
+
+def test_what_is_left_out_is_as_stored():
+    stored = define_job(NEW, COMMAND, None, "usual")
+    assert (stored.eta, stored.policy, stored.seed) == (0.5, "usual", 0)
+    assert define_job(JobRequest("nightly"), COMMAND, stored, "other") == stored
+    changed = define_job(JobRequest("nightly", eta=1.0, seed=7), COMMAND, stored, "usual")
+    assert (changed.eta, changed.seed, changed.target) == (1.0, 7, stored.target)
+
+
+def test_the_default_is_one_of_the_values_of_this_parameter():
+    for default in ("batch_size=17", "16", "width=16", "batch_size=large"):
+        with pytest.raises(UsageError):
+            define_job(JobRequest("j", NEW.values, default, NEW.target, 5), COMMAND, None, "usual")
+
+
+@pytest.mark.parametrize("command", [("train",), ("train", "{batch}", "{batch_size}")])
+def test_the_command_uses_the_parameter_and_no_other(command):
+    with pytest.raises(UsageError):
+        define_job(NEW, command, None, "usual")

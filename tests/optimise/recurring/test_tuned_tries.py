@@ -1,0 +1,145 @@
+"""Recurrences on simulated GPUs: tuned by the job's cost, and what fits in their memory."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from joulewise.data.jobs import TryStatus, training_cost
+from joulewise.optimise.recurring.store.job_store import JobStore
+from joulewise.store.manifest import read_manifest
+from joulewise.store.tuning_file import read_tuning
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
+from tests.helpers.run_processes import runs
+from tests.optimise.recurring.plugged_policies import plugged_environ
+
+MAXIMUM_W = 300.0  # of a simulated V100
+# A batch above 32 does not fit. Epochs of sixty steps; the target is reached in epoch 4.
+TRAINING = """
+import sys
+import joulewise
+from joulewise.simulate import gpu
+board, batch, steps = gpu(0), int(sys.argv[1]), 0
+if batch > 32:
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+with joulewise.span("training"):
+    for number in range(4):
+        with joulewise.span("epoch", number):
+            for _ in range(60):
+                with joulewise.span("step", steps):
+                    board.step("resnet50", batch_size=batch)
+                steps += 1
+        joulewise.log(val_acc=(number + 1) / 4)
+"""
+
+
+@pytest.fixture(scope="module")
+def recurred(tmp_path_factory):
+    """One recurrence of a job whose values have no end: its store, its JSON, and what was said."""
+    folder = tmp_path_factory.mktemp("tuned")
+    store, report = folder / "store", folder / "report.json"
+    job = [
+        *("--set", "batch_size=16:max", "--default", "batch_size=16", "--policy", "in-turn"),
+        *("--target", "val_acc>=1", "--max-epochs", "10", "--axis", "power-limit"),
+    ]
+    ran = subprocess.run(
+        [
+            *(*JOULEWISE, "sim", "--gpu", "v100", "--as-root", "--"),
+            *(*JOULEWISE, "--store", str(store), "job", "run", "nightly", *job),
+            *("--json", str(report), "--", sys.executable, "-c", TRAINING, "{batch_size}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+        env=plugged_environ(folder / "plugged"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    return store, json.loads(report.read_text()), ran.stderr
+
+
+def history(store):
+    return JobStore.open(store / "jobs.sqlite", for_writing=False).history("nightly")
+
+
+def test_what_fits_is_found_and_remembered(recurred):
+    store, _, said = recurred
+    looks = [run for run in runs(store) if "memory-search" in read_manifest(run).tags]
+    assert [read_manifest(run).commands[0].arguments[-1] for run in looks] == ["16", "32", "64"]
+    assert "64 does not fit" in said
+    crashed, _ = history(store).tries
+    assert (crashed.status, crashed.settings["batch_size"]) == (TryStatus.CRASHED, 64)
+    (state,) = history(store).policy_states
+    assert state.gpu_type == "Tesla V100-SXM2-16GB (simulated)"
+    assert min(state.state["crashed"]) == 64
+
+
+def test_the_limit_is_tuned_by_the_cost_of_the_job(recurred):
+    store, told, _ = recurred
+    (one,) = told["tries"]
+    tuning = read_tuning(store / one["run"])
+    assert tuning.metric == "cost:0.5"
+    if tuning.chosen is not None:  # on a machine that was busy, too few steps were clean
+        assert one["settings"] == {"batch_size": 16, **tuning.chosen.as_json()}
+
+
+def test_the_cost_is_that_of_the_gpu_and_its_highest_limit(recurred):
+    store, told, _ = recurred
+    (one,) = told["tries"]
+    expected = training_cost(0.5, one["energy_j"], one["time_s"], MAXIMUM_W)
+    assert one["cost"] == pytest.approx(expected)
+    shown = [*JOULEWISE, "--store", store, "show", one["run"], "--json", "-"]
+    run = json.loads(subprocess.run(shown, capture_output=True, check=True).stdout)
+    # The target is reached with the last epoch: what is left out is the start of the program.
+    epochs_j = sum(span["energy_j"]["gpu0"]["value"] for span in run["spans"]
+                   if span["name"] == "epoch")  # fmt: skip
+    assert one["energy_j"] == pytest.approx(epochs_j, rel=0.05)
+    assert one["energy_j"] <= run["energy_j"]["gpu0"]["value"]
+    assert one["epoch_cost"] * 4 == pytest.approx(one["cost"], rel=0.25)
+
+
+# It prints a value without end, and marks nothing.
+PRINTING = """
+import sys, time
+if int(sys.argv[1]) > 32:
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+while True:
+    print("val_acc=0.1", flush=True)
+    time.sleep(0.05)
+"""
+
+
+def look_for_memory(folder, program, *options):
+    """The batch sizes of the looks in a recurrence of one try, and what was said."""
+    store = folder / "store"
+    job = [
+        *("--set", "batch_size=16:max", "--default", "batch_size=16", "--policy", "in-turn"),
+        *("--target", "val_acc>=1", "--max-epochs", "2", "--max-tries", "1", "--no-tune"),
+    ]
+    ran = subprocess.run(
+        [
+            *(*JOULEWISE, "sim", "--gpu", "v100", "--"),
+            *(*JOULEWISE, "--store", str(store), "job", "run", "nightly", *job, *options),
+            *("--", sys.executable, "-c", program, "{batch_size}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+        env=plugged_environ(folder / "plugged"),
+    )
+    manifests = [read_manifest(run) for run in runs(store)]
+    looks = [one for one in manifests if "memory-search" in one.tags]
+    return [one.commands[0].arguments[-1] for one in looks], ran.stderr
+
+
+def test_a_look_ends_by_what_is_printed(tmp_path):
+    looks, said = look_for_memory(tmp_path, PRINTING, "--metric-regex", "val_acc=(?P<value>.*)")
+    assert looks == ["16", "32", "64"], said
+
+
+def test_a_command_of_which_nothing_is_seen_is_not_run_at_each_value(tmp_path):
+    looks, said = look_for_memory(tmp_path, "print('trained')")
+    assert looks == ["16"]
+    assert "the search ends here" in said
