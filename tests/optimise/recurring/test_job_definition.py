@@ -25,7 +25,10 @@ NEW = JobRequest("nightly", "batch_size=8,16,32", "batch_size=16", "val_acc>=0.6
         ("b=8,16,…,128", (8, 16, 32, 64, 128)),
         ("b=8,16,...,32", (8, 16, 32)),
         ("b=4,12,...,108", (4, 12, 36, 108)),
-        ("b=10,20,...,50", (10, 20, 30, 40, 50)),
+        ("b=8,16,...,1024", (8, 16, 32, 64, 128, 256, 512, 1024)),
+        ("b=10,20,30,...,50", (10, 20, 30, 40, 50)),
+        ("b=8,12,...,20", (8, 12, 16, 20)),
+        ("b=96,48,24", (24, 48, 96)),
         ("b=2,8,16,...,64", (2, 8, 16, 32, 64)),
     ],
 )
@@ -45,10 +48,28 @@ def test_a_set_without_an_end_doubles():
 @pytest.mark.parametrize(
     "text",
     ["b", "b=", "=8", "8,16", "b=8,,16", "b=0,8", "b=-8", "b=8,8", "b=1e3", "b=8:16", "b=x:max",
-     "b=8,...,16", "b=8,16,...", "b=8,16,...,100", "b=16,8,...,4", "b c=8"],
+     "b=8,...,16", "b=8,16,...", "b=8,16,...,100", "b=16,8,...,4", "b c=8",
+     "b=8,12,...,1000001", "b=8,12,...,15", "b=8,12,...,12", "b=8,8,...,16", "b=8,16,...,8",
+     "b=8,16,..,64", "b=8,16,...,16", "b=8_16", "b=+8", "b=8.0", "b=-8,8", "b=0:max", "b=-8:max",
+     "b=40000:max", "b=8:MAX:", "b=max", "b=" + "9" * 5000],
 )  # fmt: skip
 def test_what_is_no_set_of_values(text):
     with pytest.raises(UsageError):
+        parse_values(text)
+
+
+@pytest.mark.parametrize("text", ["b=8,16,...,1000", "b=10,20,...,50"])
+def test_a_factor_that_misses_the_last_value_is_not_taken_for_steps(text):
+    with pytest.raises(UsageError, match="by the factor 2") as refused:
+        parse_values(text)
+    assert "three values" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "text", ["b=1,2,3,...,1000000000000", "b=" + ",".join(map(str, range(1, 1000)))]
+)
+def test_more_values_than_a_policy_can_learn_are_refused(text):
+    with pytest.raises(UsageError, match="more than the 100"):
         parse_values(text)
 
 

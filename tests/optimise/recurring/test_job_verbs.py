@@ -86,6 +86,13 @@ def test_an_unknown_verb_is_refused(recurred):
     assert "did you mean run?" in ran.stderr
 
 
+def test_without_a_verb_its_help_is_shown_as_by_joulewise_itself(job):
+    ran = job.verb()
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("Usage: ")
+    assert "export" in ran.stdout
+
+
 def test_forget_keeps_the_runs(job):
     assert job.run(*NEW, environ={"EPOCHS": json.dumps({"16": 1})}).returncode == 0
     refused = job.verb("forget", "nightly")

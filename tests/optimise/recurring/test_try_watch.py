@@ -54,6 +54,17 @@ def test_a_budget_is_of_the_cost_since_the_first_epoch(tmp_path):
     assert it.look(125) == ""  # 15 s, and no epoch has ended meanwhile
 
 
+def test_what_was_drawn_between_the_last_reading_and_the_first_epoch_is_no_part_of_it(tmp_path):
+    it = Try(tmp_path, budget=2 * COST_PER_S)
+    assert it.look(110) == ""  # the recorder writes every few seconds: not again before 120 s
+    it.epoch(119, 120, 0.1)
+    it.now_ns = 120 * S
+    assert it.watch.check() == ""  # 1 s since the first epoch
+    it.epoch(120, 122, 0.2)
+    it.now_ns = 122 * S
+    assert "is not worth more than" in it.watch.check()
+
+
 def test_it_ends_at_the_end_of_an_epoch_that_is_too_dear(tmp_path):
     it = Try(tmp_path, budget=4 * COST_PER_S)
     assert it.look(110) == ""

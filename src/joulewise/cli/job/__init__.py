@@ -23,10 +23,15 @@ JOB_VERBS = {
 }
 
 
-@click.command(cls=VerbGroup, verbs=JOB_VERBS, package=__name__)
-def command() -> None:
+@click.command(
+    cls=VerbGroup, verbs=JOB_VERBS, package=__name__, invoke_without_command=True
+)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Run a training that recurs, and learn from it which batch size costs least.
 
     `job run` is one recurrence: it asks the policy of the job for a value, runs the command while
     the power limit of the GPUs is tuned, and remembers what it cost to reach the target.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -16,10 +16,15 @@ _MAX: Final = "max"
 # The largest value of a set without an end, as 8:max: more than any GPU of today takes of anything
 # but the smallest models. Doubled, a policy has one more value to know of.
 _LARGEST: Final = 1 << 16
+# The most values that a job may have. Chosen: neighbours so near to each other differ by less than
+# their noise, and an answer of the policy takes about 2 s of CPU time. Doubled, it takes 4 s.
+_MOST_VALUES: Final = 100
+_MOST_SHOWN: Final = 16  # values in a message (chosen: about a line)
 DEFAULT_ETA: Final = 0.5
 """Energy and time weigh the same, as in Zeus."""
 
 _TOO_LARGE: Final = 1 << 63  # for an integer in a database
+_MOST_DIGITS: Final = len(str(_TOO_LARGE))
 _COMPARED: Final = ("parameter", "default", "target", "max_epochs", "eta", "policy", "seed")
 """Fields of a definition that must not change, because what was learned would be worth nothing."""
 
@@ -123,10 +128,12 @@ def parse_values(text: str) -> ParameterValues:
                 f"--set {text!r} has a colon, but does not end in :max",
                 f"write {name}={low}:max for all that fits in memory, or list the values",
             )
-        return ParameterValues(name, tuple(_doublings(_whole(low, text))))
+        return ParameterValues(name, _unending(_whole(low, text), name, text))
     values = _expand([part.strip() for part in listed.split(",")], text)
+    _check_count(len(values), text)
     if len(set(values)) < len(values):
-        raise UsageError(f"--set {text!r} has a value twice", "give each value once")
+        twice = next(value for value in values if values.count(value) > 1)
+        raise UsageError(f"--set {text!r} has {twice} twice", "give each value once")
     return ParameterValues(name, tuple(sorted(values)))
 
 
@@ -178,20 +185,50 @@ def _expand(parts: Sequence[str], text: str) -> list[int]:
 
 
 def _between(first: int, second: int, last: int, text: str) -> list[int]:
-    """What follows first and second before last: by the same factor, or else the same step."""
+    """What follows first and second before last.
+
+    By the same factor where second is a multiple of first, as batch sizes double; else by the same
+    step. A last value that the factor misses is no hint at steps, as a typo may be: 8,16,...,1000.
+    """
     factor, rest = divmod(second, first)
+    if not rest and 1 < factor and second < last:
+        values = [second]
+        while values[-1] < last:
+            values.append(values[-1] * factor)
+        if values[-1] != last:
+            raise UsageError(
+                f"in --set {text!r}, {first},{second} goes on by the factor {factor}, to "
+                f"{values[-2]} or {values[-1]}, and not to {last}",
+                f"end in one of these; for steps of {second - first}, write three values before "
+                f"the dots, as in: {first},{second},{2 * second - first},...",
+            )
+        return values[1:-1]
     step = second - first
-    by_factor, by_step = [second], [second]
-    while not rest and factor > 1 and by_factor[-1] < last:
-        by_factor.append(by_factor[-1] * factor)
-    while step > 0 and by_step[-1] < last and len(by_step) < _LARGEST:
-        by_step.append(by_step[-1] + step)
-    for found in (by_factor, by_step):
-        if found[-1] == last and len(found) > 1:
-            return found[1:-1]
-    raise UsageError(
-        f"in --set {text!r}, {first} and {second} do not lead to {last}", "list all of the values"
-    )
+    if step <= 0 or last <= second or (last - second) % step:
+        raise UsageError(
+            f"in --set {text!r}, {first} and {second} do not lead to {last}",
+            "list all of the values",
+        )
+    _check_count(2 + (last - second) // step, text)
+    return list(range(second + step, last, step))
+
+
+def _check_count(count: int, text: str) -> None:
+    if count > _MOST_VALUES:
+        raise UsageError(
+            f"--set {text!r} has {count} values, more than the {_MOST_VALUES} that a job can have",
+            "take fewer, such as doublings: 8,16,...,1024",
+        )
+
+
+def _unending(low: int, name: str, text: str) -> tuple[int, ...]:
+    values = _doublings(low)
+    if len(values) < 2:
+        raise UsageError(
+            f"--set {text!r} begins at {low}, but it goes up to {_LARGEST} at most",
+            f"list the values, as in: --set {name}={low},{2 * low}",
+        )
+    return tuple(values)
 
 
 def _doublings(low: int) -> list[int]:
@@ -202,16 +239,22 @@ def _doublings(low: int) -> list[int]:
 
 
 def _whole(part: str, text: str) -> int:
-    try:
-        value = int(part)
-    except ValueError:
-        value = 0
+    # int() would also take 8_16, which is more likely a typo of 8,16.
+    value = int(part) if part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS else 0
     if value < 1:
         raise UsageError(
             f"in {text!r}, {part!r} is not a whole number above 0",
             "a job chooses among whole numbers, such as batch sizes",
         )
     return value
+
+
+def _list_values(values: Sequence[int]) -> str:
+    """All of them, or the first and the last few of many."""
+    shown = [str(value) for value in values]
+    if len(shown) > _MOST_SHOWN:
+        shown[_MOST_SHOWN // 2 : -_MOST_SHOWN // 2] = ["…"]
+    return ", ".join(shown)
 
 
 def check_definition(definition: JobDefinition) -> None:
@@ -225,7 +268,7 @@ def check_definition(definition: JobDefinition) -> None:
     if definition.default not in definition.values:
         raise UsageError(
             f"the default {definition.parameter}={definition.default} is not among "
-            f"{', '.join(map(str, definition.values))}",
+            f"{_list_values(definition.values)}",
             f"add it to --set {definition.parameter}=…, or choose another --default",
         )
     if not all(abs(number) < _TOO_LARGE for number in (*definition.values, definition.seed)):

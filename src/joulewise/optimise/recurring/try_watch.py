@@ -174,11 +174,15 @@ class TryWatch:
 
 
 def _interpolate(readings: Sequence[tuple[int, float]], t_ns: int) -> float:
-    """The energy at a moment, linear between readings of the energy so far."""
+    """The energy at a moment, linear between readings of the energy so far.
+
+    After the last one, by the mean power up to there: an epoch may begin seconds after it.
+    """
     for (start_ns, start_j), (end_ns, end_j) in pairwise(readings):
         if t_ns <= end_ns:
             return start_j + (end_j - start_j) * max(0, t_ns - start_ns) / (end_ns - start_ns)
-    return readings[-1][1]
+    (first_ns, _), (last_ns, last_j) = readings[0], readings[-1]
+    return last_j * (t_ns - first_ns) / (last_ns - first_ns)
 
 
 def priced_devices(counted: Collection[str]) -> tuple[str, ...]:
