@@ -32,6 +32,15 @@ NEW = (
     *("--set", "batch_size=8,16,32", "--default", "batch_size=16"),
     *("--target", "val_acc>=1", "--max-epochs", "5", "--policy", "in-turn"),
 )
+
+
+def replaced(option, value):
+    """The words of a new job with another value of an option."""
+    words = list(NEW)
+    words[words.index(option) + 1] = value
+    return words
+
+
 PYTHON = (sys.executable, "-c", TRAINING, "{batch_size}")
 
 

@@ -16,7 +16,7 @@ from joulewise.store.manifest import read_manifest
 from joulewise.units import NS_PER_S
 from tests.helpers.processes import DEADLINE_S, eventually
 from tests.helpers.run_processes import runs
-from tests.optimise.recurring.job_runs import NEW, PYTHON
+from tests.optimise.recurring.job_runs import NEW, PYTHON, replaced
 
 
 def test_a_recurrence_that_reaches_its_target(job):
@@ -248,12 +248,6 @@ def test_a_database_of_a_newer_joulewise_is_refused_before_training(job):
     assert (ran.stdout, ran.returncode) == ("", 125)
     assert "newer" in ran.stderr
     assert len(runs(job.store)) == 1
-
-
-def replaced(option, value):
-    words = list(NEW)
-    words[words.index(option) + 1] = value
-    return words
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,7 @@ JOB_VERBS = {
 }
 
 
-@click.command(
-    cls=VerbGroup, verbs=JOB_VERBS, package=__name__, invoke_without_command=True
-)
+@click.command(cls=VerbGroup, verbs=JOB_VERBS, package=__name__, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Run a training that recurs, and learn from it which batch size costs least.

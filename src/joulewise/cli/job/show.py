@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from joulewise.cli.job.options import jobs_option, open_jobs
-from joulewise.cli.output import STDOUT, console, json_option, pass_store, write_json
+from joulewise.cli.output import STDOUT, console, json_option, pass_store, say, write_json
 
 
 @click.command()
@@ -21,7 +21,8 @@ def command(store: Path, *, name: str, jobs: str | None, json_path: str | None) 
 
     job_store = open_jobs(jobs, store)
     history = job_store.history(name)
-    standing, beliefs = find_standing(history), find_beliefs(job_store, history)
+    standing = find_standing(history)
+    beliefs = find_beliefs(job_store, history, say)
     if json_path:
         write_json(job_json(history, standing, beliefs), json_path)
     if json_path == STDOUT:

@@ -191,7 +191,7 @@ def _between(first: int, second: int, last: int, text: str) -> list[int]:
     step. A last value that the factor misses is no hint at steps, as a typo may be: 8,16,...,1000.
     """
     factor, rest = divmod(second, first)
-    if not rest and 1 < factor and second < last:
+    if not rest and factor > 1 and second < last:
         values = [second]
         while values[-1] < last:
             values.append(values[-1] * factor)

@@ -106,12 +106,6 @@ class JobSaving:
     problem: str = ""
 
 
-def last_gpu_type(history: JobHistory) -> str:
-    """The GPU type of the try that ended last, as costs differ between types; empty without one."""
-    ended = [one.gpu_type for one in history.tries if one.status is not TryStatus.RUNNING]
-    return ended[-1] if ended else ""
-
-
 def recurrence_costs(history: JobHistory, gpu_type: str) -> tuple[RecurrenceCost, ...]:
     """The recurrences on a GPU type, in their order."""
     of: dict[int, list[JobTry]] = {}

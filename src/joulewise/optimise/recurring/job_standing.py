@@ -1,12 +1,15 @@
-"""Where a job stands: its best value so far, and what that costs beside the default."""
+"""Where a job stands: its best value so far, and what that costs beside the default.
+
+*Best so far* is by what was paid, and the same wherever it is shown. What the policy believes to be
+best is another thing, *most probably best*, and is always named as its belief.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data.codec import encode
 from joulewise.data.jobs import JobDefinition, JobHistory, TryStatus
@@ -17,29 +20,44 @@ if TYPE_CHECKING:
     from joulewise.optimise.recurring.policy.interface import BatchSizeBelief
     from joulewise.optimise.recurring.store.job_store import JobStore
 
-_COUNTED = {
+_COUNTED: Final = {
     TryStatus.REACHED,
     TryStatus.MISSED,
     TryStatus.STOPPED_EARLY,
+    TryStatus.CRASHED,
 }
 
 
 @dataclass(frozen=True)
 class JobStanding:
-    """A job with what its tries say, without a model.
+    """A job with what its tries on ``gpu_type`` say, without a model.
 
-    A value costs what all its tries took, divided by how many reached the target. ``best`` is the
-    value with the least cost, None before one reached the target. ``saving`` is the share that it
-    saves against the default, None where the default never reached the target.
+    A value costs what all its tries took, divided by how many reached the target; ``costs`` has
+    those that did, ascending by value. ``best``, the *best so far* wherever it is shown, is the one
+    with the least cost; None before one reached the target. ``saving`` is the share that it saves
+    against the default, None where the default never reached the target. ``tried`` are the values
+    of which something is known.
     """
 
     job: JobDefinition
+    gpu_type: str
     recurrences: int
     tries: int
     running: int
-    best: int | None
-    best_cost: float | None
-    default_cost: float | None
+    costs: Mapping[int, float]
+    tried: tuple[int, ...]
+
+    @property
+    def best(self) -> int | None:
+        return min(self.costs, key=lambda value: self.costs[value], default=None)
+
+    @property
+    def best_cost(self) -> float | None:
+        return None if self.best is None else self.costs[self.best]
+
+    @property
+    def default_cost(self) -> float | None:
+        return self.costs.get(self.job.default)
 
     @property
     def saving(self) -> float | None:
@@ -48,31 +66,54 @@ class JobStanding:
         return 1 - self.best_cost / self.default_cost
 
 
-def find_standing(history: JobHistory) -> JobStanding:
-    """The standing by the tries on the GPU type that was used last: costs differ between them."""
+def last_gpu_type(history: JobHistory) -> str:
+    """The GPU type that was used last, as costs differ between types; empty without one."""
+    ended = [one.gpu_type for one in history.tries if one.status is not TryStatus.RUNNING]
+    return ended[-1] if ended else ""
+
+
+def find_standing(history: JobHistory, gpu_type: str | None = None) -> JobStanding:
+    """The standing on a GPU type, by default the one used last: costs differ between them."""
     ended = [one for one in history.tries if one.status is not TryStatus.RUNNING]
-    gpu_type = ended[-1].gpu_type if ended else ""
-    spent: dict[int, list[float]] = defaultdict(list)
+    gpu_type = last_gpu_type(history) if gpu_type is None else gpu_type
+    spent: dict[int, float] = defaultdict(float)
     reached: dict[int, int] = defaultdict(int)
+    tried: set[int] = set()
     for one in ended:
-        if one.gpu_type == gpu_type and one.status in _COUNTED and one.cost is not None:
-            spent[history.value_of(one)].append(one.cost)
-            reached[history.value_of(one)] += one.status is TryStatus.REACHED
-    costs = {
-        value: fmean(costs) * len(costs) / reached[value]
-        for value, costs in spent.items()
-        if reached[value]
-    }
-    best = min(costs, key=lambda value: costs[value], default=None)
+        if one.gpu_type != gpu_type or one.status not in _COUNTED:
+            continue
+        value = history.value_of(one)
+        tried.add(value)
+        if one.status is not TryStatus.CRASHED and one.cost is not None:
+            spent[value] += one.cost
+            reached[value] += one.status is TryStatus.REACHED
     return JobStanding(
         history.definition,
+        gpu_type,
         max((one.recurrence for one in history.tries), default=0),
         len(ended),
         len(history.tries) - len(ended),
-        best,
-        None if best is None else costs[best],
-        costs.get(history.definition.default),
+        {value: spent[value] / reached[value] for value in sorted(spent) if reached[value]},
+        tuple(sorted(tried)),
     )
+
+
+def find_most_probable(
+    standing: JobStanding, beliefs: Sequence[BatchSizeBelief]
+) -> BatchSizeBelief | None:
+    """Of the values that reached the target, the one that is most probably the best.
+
+    It may be another one than ``standing.best``, as the policy knows by how much epochs vary. One
+    that never reached the target may be worth a try, but is no result.
+    """
+    reached = [belief for belief in beliefs if belief.batch_size in standing.costs]
+    return max(reached, key=lambda belief: belief.probability_best, default=None)
+
+
+def best_probability(standing: JobStanding, beliefs: Sequence[BatchSizeBelief]) -> float | None:
+    """How probable it is, as the policy believes, that nothing is better than the best so far."""
+    of_best = (one for one in beliefs if one.batch_size == standing.best)
+    return next((belief.probability_best for belief in of_best), None)
 
 
 def find_beliefs(
@@ -101,13 +142,6 @@ def _ask_beliefs(
         return error
 
 
-def find_best(beliefs: Sequence[BatchSizeBelief]) -> BatchSizeBelief | None:
-    """The value that is most probably the best; None before anything was tried."""
-    if not any(belief.tries for belief in beliefs):
-        return None
-    return max(beliefs, key=lambda belief: belief.probability_best)
-
-
 def standing_json(standing: JobStanding) -> dict[str, Any]:
     """A job in the JSON of ``job ls``."""
     job = standing.job
@@ -116,6 +150,7 @@ def standing_json(standing: JobStanding) -> dict[str, Any]:
         "recurrences": standing.recurrences,
         "tries": standing.tries,
         "running": standing.running,
+        "gpu_type": standing.gpu_type or None,
         "best": None if standing.best is None else {job.parameter: standing.best},
         "cost": standing.best_cost,
         "default": {job.parameter: job.default},
@@ -135,8 +170,12 @@ def job_json(
 ) -> dict[str, Any]:
     """The JSON of ``job show``: that of ``job ls``, all tries, and the beliefs by GPU type."""
     job = history.definition
+    here = beliefs.get(standing.gpu_type, ())
+    likely = find_most_probable(standing, here)
     return {
         **standing_json(standing),
+        "probability": best_probability(standing, here),
+        "most_probable": likely and {job.parameter: likely.batch_size},
         "values": list(job.values),
         "seed": job.seed,
         "beliefs": {

@@ -17,6 +17,12 @@ from joulewise.errors import JoulewiseError, PolicyError
 from joulewise.optimise.recurring.heartbeat import Heartbeat
 from joulewise.optimise.recurring.job_definition import is_open
 from joulewise.optimise.recurring.job_hardware import JobHardware
+from joulewise.optimise.recurring.job_standing import (
+    JobStanding,
+    best_probability,
+    find_most_probable,
+    find_standing,
+)
 from joulewise.optimise.recurring.memory_search import look_at, search_memory
 from joulewise.optimise.recurring.try_runner import FinishedTry, TrySettings, run_try
 from joulewise.optimise.recurring.untold_outcomes import keep_outcome
@@ -50,12 +56,17 @@ class RecurrenceTry:
 
 @dataclass(frozen=True)
 class RecurrenceResult:
-    """A recurrence that is over. ``beliefs`` are the policy's afterwards, empty where it failed."""
+    """A recurrence that is over.
+
+    ``beliefs`` are the policy's afterwards, empty where it failed; ``standing`` is that of the job
+    on this GPU type, None where the job store could not be read.
+    """
 
     job: JobDefinition
     number: int
     tries: tuple[RecurrenceTry, ...]
     beliefs: tuple[BatchSizeBelief, ...] = ()
+    standing: JobStanding | None = None
 
     @property
     def is_reached(self) -> bool:
@@ -165,7 +176,9 @@ class Recurrence:
                 break
             if len(tries) >= self._max_tries:
                 break
-        return RecurrenceResult(self._job, self.number, tuple(tries), self._beliefs())
+        return RecurrenceResult(
+            self._job, self.number, tuple(tries), self._beliefs(), self._standing()
+        )
 
     def _ask(self) -> JobTry:
         """The next try, by the policy; at the job's default where the policy fails."""
@@ -242,6 +255,14 @@ class Recurrence:
         except Exception:  # noqa: BLE001  # a plug-in, or the database; the recurrence is over
             return ()
 
+    def _standing(self) -> JobStanding | None:
+        if self._is_store_lost:
+            return None
+        try:
+            return find_standing(self._jobs.history(self._job.name), self._hardware.name)
+        except Exception:  # noqa: BLE001  # the database; the recurrence is over
+            return None
+
 
 def _tags(job_try: JobTry) -> tuple[str, ...]:
     """The tags of a try's run, by which `joulewise ls` filters."""
@@ -254,9 +275,9 @@ def _tags(job_try: JobTry) -> tuple[str, ...]:
 
 def recurrence_json(result: RecurrenceResult) -> dict[str, Any]:
     """The object that ``job run --json`` writes."""
-    job, last = result.job, result.tries[-1].outcome
-    explored = [belief for belief in result.beliefs if belief.tries]
-    best = max(result.beliefs, key=lambda belief: belief.probability_best, default=None)
+    job, last, standing = result.job, result.tries[-1].outcome, result.standing
+    best = None if standing is None else standing.best
+    likely = None if standing is None else find_most_probable(standing, result.beliefs)
     return {
         "job": job.name,
         "recurrence": result.number,
@@ -272,15 +293,16 @@ def recurrence_json(result: RecurrenceResult) -> dict[str, Any]:
         },
         "policy": {
             "name": job.policy,
-            "best": best and {job.parameter: best.batch_size},
-            "probability": best and best.probability_best,
-            "explored": [belief.batch_size for belief in explored],
+            "best": None if best is None else {job.parameter: best},
+            "probability": standing and best_probability(standing, result.beliefs),
+            "most_probable": likely and {job.parameter: likely.batch_size},
+            "explored": list(standing.tried) if standing else [],
         },
     }
 
 
 def _try_json(one: RecurrenceTry) -> dict[str, Any]:
-    outcome = one.outcome
+    outcome, cost = one.outcome, one.finished.cost
     settings = outcome.settings or one.job_try.settings
     return {
         "run": outcome.run,
@@ -294,5 +316,7 @@ def _try_json(one: RecurrenceTry) -> dict[str, Any]:
         "epoch_cost": outcome.epoch_cost,
         "energy_j": outcome.energy_j,
         "time_s": outcome.time_s,
+        "run_energy_j": cost.run_energy_j if cost else None,
+        "run_time_s": cost.run_time_s if cost else None,
         "reason": one.finished.problem or (one.finished.stop.value if one.finished.stop else ""),
     }

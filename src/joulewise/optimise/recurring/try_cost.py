@@ -29,7 +29,9 @@ class TryCost:
     """Time, energy and cost of a try from its first epoch to the target, and the cost of one epoch.
 
     ``epoch_cost`` is None without whole epochs. ``devices`` are those whose energy counts, and
-    ``is_at_least`` says that one of them could not be read throughout.
+    ``is_at_least`` says that one of them could not be read throughout. ``run_time_s`` and
+    ``run_energy_j`` are those of the whole run on the same devices, of which the try is a part;
+    ``has_epochs`` says whether it counts from the first epoch, or from the start of the run.
     """
 
     time_s: float
@@ -38,6 +40,9 @@ class TryCost:
     epoch_cost: float | None
     devices: tuple[str, ...]
     is_at_least: bool = False
+    run_time_s: float | None = None
+    run_energy_j: float | None = None
+    has_epochs: bool = True
 
 
 def measure_try(
@@ -52,12 +57,13 @@ def measure_try(
     """The cost of the try that this run was; None where none of its devices was read."""
     devices = priced_devices(result.counted)
     command_ns, end_ns = result.run.span.start_ns, result.run.span.end_ns
+    run_ns = command_ns, end_ns
     start_ns = command_ns if progress.began_ns is None else max(command_ns, progress.began_ns)
     if progress.reached_ns is not None:
         end_ns = min(end_ns, max(start_ns, progress.reached_ns))
-    windows_ns = [(start_ns, end_ns), *progress.windows_ns]
+    windows_ns = [run_ns, (start_ns, end_ns), *progress.windows_ns]
     uses = measure_windows(run, result, windows_ns, devices)
-    whole, *parts = [total(use.energy for use in window.values()) for window in uses]
+    of_run, whole, *parts = [total(use.energy for use in window.values()) for window in uses]
     if whole is None:
         return None
     whole_j = whole.value
@@ -84,7 +90,17 @@ def measure_try(
         if not held and price(whole_j, time_s) > 0:
             extra_j, extra_s = _explored_extra(tuning, whole_j, time_s)
             epoch_cost *= 1 - price(extra_j, extra_s) / price(whole_j, time_s)
-    return TryCost(time_s, whole_j, price(whole_j, time_s), epoch_cost, devices, whole.at_least)
+    return TryCost(
+        time_s,
+        whole_j,
+        price(whole_j, time_s),
+        epoch_cost,
+        devices,
+        whole.at_least,
+        run_time_s=(run_ns[1] - run_ns[0]) / NS_PER_S,
+        run_energy_j=of_run.value if of_run else None,
+        has_epochs=progress.began_ns is not None,
+    )
 
 
 def _held_windows_ns(tuning: Tuning | None, start_ns: int) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ from joulewise.data.jobs import JobTry, TryStatus
 from joulewise.formatting import between, joules, one_line
 from joulewise.metrics.result import Interval
 from joulewise.optimise.recurring.job_saving import MIN_RECURRENCES, CostSource
+from joulewise.optimise.recurring.policy.interface import BatchSizeBelief
 from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart, alt, with_provenance
 from joulewise.report.charts.encoding import DisplayUnit
@@ -17,7 +18,7 @@ from joulewise.report.charts.labels import label_table, place_labels
 from joulewise.report.charts.records import Record, record_table, yes_or_empty
 from joulewise.report.charts.sweep.rays import draw_plane, plane_frame, power_rays, ray_positions
 from joulewise.report.views.job import JobView
-from joulewise.report.views.job_tables import OUTCOMES
+from joulewise.report.views.job_tables import OUTCOMES, probability_text
 from joulewise.report.views.sweep_tables import bounds
 
 # Heights in pixels of the panel of values, for each of them and at least, and of the others
@@ -27,7 +28,6 @@ _HALF_BAR: Final = 0.4  # of the width of a recurrence; the rest is free between
 _LOG_FROM: Final = 4.0  # costs that span this factor or more get a logarithmic axis (as in labels)
 _BESIDE: Final = 0.2  # where tries stand beside their belief, as a share of the width of a value
 _SPREAD: Final = 0.22  # over which several tries of one value are spread, to the right of that
-_ALMOST_SURE: Final = 0.995  # from here on it would be rounded to 100 %
 _QUANTITIES: Final = {"cost_j": "cost", "energy_j": "energy", "time_s": "time"}
 _FIELDS: Final = {"cost_j": "cost", "energy_j": "energy_j", "time_s": "time_s"}
 """The fields of the figures, and those of a try."""
@@ -222,9 +222,8 @@ def _chart_beliefs(view: JobView) -> Iterator[Chart]:
     """What the policy believes that each value costs, and what its tries cost."""
     beliefs, job = view.beliefs, view.job
     name = one_line(job.parameter)
-    best = view.best
-    known = [belief for belief in beliefs if belief.cost is not None]
-    if best is None or not known:
+    best = view.most_probable
+    if not any(belief.cost is not None for belief in beliefs):
         return
     index = {belief.batch_size: at for at, belief in enumerate(beliefs)}
     records = [
@@ -247,20 +246,19 @@ def _chart_beliefs(view: JobView) -> Iterator[Chart]:
         for field in ("cost_j", "cost_j_low", "cost_j_high")
         if (value := record.get(field)) is not None and float(value) > 0
     ]
-    shown = "" if best.cost is None else f": {joules(best.cost.mean)}"
-    if best.cost is not None and best.cost.low is not None:
-        shown += f" (95 %: {between(best.cost.low, best.cost.high, 'J')})"
     unusable = any(not belief.is_usable for belief in beliefs)
     yield Chart(
         key="job-beliefs",
-        title=(
-            f"{name} {best.batch_size} costs least with a probability of "
-            f"{_probability(best.probability_best)}{shown}"
-        ),
+        title=_title_beliefs(name, best),
         description=(
             f"The cost of a recurrence by {name}, as the policy believes: mean and 95 % interval, "
             "failed tries included. Small points beside it are the tries; those that failed say "
-            "only that reaching the target costs more. The ring marks what is most probably best."
+            "only that reaching the target costs more."
+            + (
+                " The ring marks what is most probably best of those that reached it."
+                if best
+                else ""
+            )
             + (" Shaded: it runs out of memory." if unusable else "")
         ),
         tables={
@@ -286,9 +284,14 @@ def _chart_beliefs(view: JobView) -> Iterator[Chart]:
     )
 
 
-def _probability(share: float) -> str:
-    """Never 100 %, as it comes from a finite number of draws."""
-    return f"{100 * share:.0f} %" if share < _ALMOST_SURE else "more than 99 %"
+def _title_beliefs(name: str, best: BatchSizeBelief | None) -> str:
+    if best is None:
+        return f"What each {name} is believed to cost; none has reached the target yet"
+    shown = "" if best.cost is None else f": {joules(best.cost.mean)}"
+    if best.cost is not None and best.cost.low is not None:
+        shown += f" (95 %: {between(best.cost.low, best.cost.high, 'J')})"
+    probability = probability_text(best.probability_best)
+    return f"{name} {best.batch_size} costs least with a probability of {probability}{shown}"
 
 
 def _tries_by_value(view: JobView, index: dict[int, int]) -> Iterator[Record]:

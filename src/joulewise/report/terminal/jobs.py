@@ -8,13 +8,17 @@ from rich.console import Console
 
 from joulewise.data.jobs import JobDefinition, TryStatus
 from joulewise.formatting import joules, one_line, seconds
-from joulewise.optimise.recurring.job_standing import JobStanding, find_best
+from joulewise.optimise.recurring.job_standing import (
+    JobStanding,
+    best_probability,
+    find_most_probable,
+)
 from joulewise.optimise.recurring.policy.interface import BatchSizeBelief
 from joulewise.optimise.recurring.recurrence import RecurrenceResult, RecurrenceTry
 from joulewise.optimise.recurring.try_watch import StopReason
 from joulewise.report.tables import Column, Table, number_columns
 from joulewise.report.terminal.layout import Sheet
-from joulewise.report.views.job_tables import beliefs_table
+from joulewise.report.views.job_tables import beliefs_table, probability_text
 from joulewise.units import digits
 
 _STATUS = {
@@ -41,8 +45,9 @@ def describe_try(job: JobDefinition, one: RecurrenceTry) -> Iterator[str]:
     if finished.problem:
         parts.append(finished.problem)
     if outcome.energy_j is not None and outcome.time_s is not None:
-        upto = " up to there" if outcome.status is TryStatus.REACHED else ""
-        parts.append(f"{joules(outcome.energy_j)} in {seconds(outcome.time_s)}{upto}")
+        parts.append(
+            f"{joules(outcome.energy_j)} in {seconds(outcome.time_s)} {_describe_extent(one)}"
+        )
     yield f"try {one.job_try.number}: {'; '.join(parts)}"
     is_unlogged = outcome.run is not None and not outcome.exit_code and not finished.is_cancelled
     if outcome.status is TryStatus.FAILED and is_unlogged:
@@ -51,6 +56,41 @@ def describe_try(job: JobDefinition, one: RecurrenceTry) -> Iterator[str]:
         yield (
             f"log it with joulewise.log({name}=...) once an epoch (Keras, Lightning and Hugging "
             f"Face do), or name one that is logged in --target"
+        )
+
+
+def _describe_extent(one: RecurrenceTry) -> str:
+    """Of which part of the run the energy and time of a try are, and what the whole run took."""
+    cost = one.finished.cost
+    begin = "the first epoch" if cost is None or cost.has_epochs else "the start"
+    extent = f"from {begin} to the {'target' if one.is_reached else 'end'}"
+    if cost is None or cost.run_energy_j is None or cost.run_time_s is None:
+        return extent
+    return f"{extent}, of {joules(cost.run_energy_j)} in {seconds(cost.run_time_s)} of its run"
+
+
+def _describe_best(standing: JobStanding, beliefs: Sequence[BatchSizeBelief]) -> Iterator[str]:
+    """The best value so far, by what was paid; and what the policy believes of it."""
+    job, best = standing.job, standing.best
+    if best is None or standing.best_cost is None:
+        yield f"best so far: none, as no {job.parameter} has reached the target"
+        return
+    text = f"best so far: {job.parameter} {best} costs {joules(standing.best_cost)} for each target"
+    if best == job.default:
+        text += ", and is the default"
+    elif standing.saving is not None:
+        text += f", {100 * standing.saving:.0f} % less than the default, {job.default}"
+    yield text
+    likely, probability = find_most_probable(standing, beliefs), best_probability(standing, beliefs)
+    if likely is None or probability is None:
+        return
+    if likely.batch_size == best:
+        yield f"the policy believes so, too, with a probability of {probability_text(probability)}"
+    else:
+        most, of_best = map(probability_text, (likely.probability_best, probability))
+        yield (
+            f"most probably best, as the policy believes: {likely.batch_size} ({most}; {best}: "
+            f"{of_best})"
         )
 
 
@@ -70,15 +110,13 @@ def draw_recurrence(result: RecurrenceResult, console: Console, program: str) ->
     if energy_j is not None and time_s is not None and cost is not None:
         sheet.line(
             f"energy {joules(energy_j)}, time {seconds(time_s)}, cost {joules(cost)} "
-            f"(eta {job.eta:g})"
+            f"(eta {job.eta:g}); each try from its first epoch on, to the target"
         )
     if result.tries[-1].finished.stop is StopReason.REACHED:
         sheet.line("the command was ended at the target")
-    if best := find_best(result.beliefs):
-        sheet.line(
-            f"best {job.parameter} so far: {best.batch_size} "
-            f"(with a probability of {best.probability_best:.0%})"
-        )
+    if result.standing is not None:
+        for line in _describe_best(result.standing, result.beliefs):
+            sheet.line(line)
     last = result.tries[-1].outcome.run
     if last:
         sheet.paste(f"{program} show {last}", "the run of the last try")
@@ -95,7 +133,10 @@ def draw_jobs(standings: Sequence[JobStanding], console: Console) -> None:
         Column("target", right=False, spare=1),
     )
     rows = tuple(_job_row(standing) for standing in standings)
-    note = "saving: mean cost of tries at the best against those at the default"
+    note = (
+        "cost: what all tries at the best took from their first epoch on, for each time that it "
+        "reached the target; saving: against the same at the default"
+    )
     Sheet(console).blocks(Table("", columns, rows, note=note))
 
 
@@ -108,7 +149,7 @@ def _job_row(standing: JobStanding) -> tuple[str, ...]:
         str(standing.tries),
         best,
         "-" if standing.best_cost is None else joules(standing.best_cost),
-        "-" if saving is None else f"{saving:.0%}",
+        "-" if saving is None else f"{100 * saving:.0f} %",
         job.target.text,
     )
 
@@ -127,15 +168,10 @@ def draw_job(
     )
     for gpu_type, of_type in beliefs.items():
         sheet.table(beliefs_table(job, gpu_type, of_type))
-    if standing.saving is not None and standing.best != job.default:
+    if standing.tries:
         console.print()
-        word = "less" if standing.saving >= 0 else "more"
-        sheet.line(
-            f"{job.parameter} {standing.best} costs {abs(standing.saving):.0%} {word} than the "
-            f"default, {job.default}",
-            "bold",
-            0,
-        )
+        for line in _describe_best(standing, beliefs.get(standing.gpu_type, ())):
+            sheet.line(line, "bold", 0)
 
 
 def _counted(epochs: int) -> str:

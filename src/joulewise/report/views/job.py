@@ -29,13 +29,18 @@ from joulewise.optimise.recurring.job_saving import (
     default_cost,
     default_tries,
     find_saving,
-    last_gpu_type,
     recurrence_costs,
     running_means,
 )
-from joulewise.optimise.recurring.job_standing import find_best
+from joulewise.optimise.recurring.job_standing import (
+    JobStanding,
+    find_most_probable,
+    find_standing,
+    last_gpu_type,
+)
 from joulewise.optimise.recurring.policy.interface import BatchSizeBelief
 from joulewise.report.settings_text import counted
+from joulewise.report.views.job_tables import probability_text
 
 
 @dataclass(frozen=True)
@@ -63,10 +68,15 @@ class JobView:
     def tries(self) -> tuple[JobTry, ...]:
         return tuple(one for recurrence in self.recurrences for one in recurrence.tries)
 
+    @cached_property
+    def standing(self) -> JobStanding:
+        """Its best value so far, by what was paid."""
+        return find_standing(self.history, self.gpu_type)
+
     @property
-    def best(self) -> BatchSizeBelief | None:
-        """The value that is most probably the best; None before anything was tried."""
-        return find_best(self.beliefs)
+    def most_probable(self) -> BatchSizeBelief | None:
+        """Of the values that reached the target, the one that is most probably the best."""
+        return find_most_probable(self.standing, self.beliefs)
 
     @cached_property
     def points(self) -> tuple[PointResult, ...]:
@@ -199,8 +209,23 @@ def facts(view: JobView) -> tuple[str, ...]:
         f"Target: {job.target.text} within {counted(job.max_epochs, 'epoch')}",
         f"{counted(len(view.recurrences), 'recurrence')} with {tries}",
         f"Default: {one_line(job.parameter)} {job.default}, of {values}; policy: {policy}",
+        *_best_facts(view),
         *([f"Hardware: {one_line(view.gpu_type)}"] if view.gpu_type else []),
     )
+
+
+def _best_facts(view: JobView) -> Iterator[str]:
+    """The best value so far, by what was paid, and beside it what the policy believes."""
+    standing, likely, name = view.standing, view.most_probable, one_line(view.job.parameter)
+    if standing.best is None or standing.best_cost is None:
+        return
+    fact = f"Best so far, by what was paid: {name} {standing.best}, {joules(standing.best_cost)}"
+    if standing.saving is not None and standing.best != view.job.default:
+        fact += f" ({percent_less(standing.saving)} than the tries at the default)"
+    yield fact
+    if likely is not None and likely.batch_size != standing.best:
+        probability = probability_text(likely.probability_best)
+        yield f"Most probably best, as the policy believes: {likely.batch_size} ({probability})"
 
 
 def notes(view: JobView) -> Iterator[str]:

@@ -17,6 +17,8 @@ from joulewise.units import digits
 if TYPE_CHECKING:
     from joulewise.report.views.job import JobView
 
+_ALMOST_NEVER: Final = 0.005
+_ALMOST_SURE: Final = 0.995
 OUTCOMES: Final = {
     TryStatus.REACHED: "reached",
     TryStatus.STOPPED_EARLY: "stopped early",
@@ -163,7 +165,7 @@ def beliefs_table(job: JobDefinition, gpu_type: str, beliefs: Sequence[BatchSize
             _with_interval(belief.epochs),
             None if belief.epoch_cost is None else joules(belief.epoch_cost),
             None if belief.cost is None else joules(belief.cost.mean),
-            f"{100 * belief.probability_best:.0f} %",
+            probability_text(belief.probability_best),
         )
         for belief in beliefs
     )
@@ -184,6 +186,13 @@ def beliefs_table(job: JobDefinition, gpu_type: str, beliefs: Sequence[BatchSize
     )
     note = "best: the probability that no other value costs less"
     return Table(f"Believed on {gpu_type}", columns, rows, records, note=note)
+
+
+def probability_text(share: float) -> str:
+    """As a percentage; never 0 or 100 %, as it comes from a finite number of draws."""
+    if share < _ALMOST_NEVER:
+        return "less than 1 %"
+    return f"{100 * share:.0f} %" if share < _ALMOST_SURE else "more than 99 %"
 
 
 def _with_interval(interval: Interval | None) -> str | None:
