@@ -163,6 +163,8 @@ class JobPolicyState:
     - ``state``: as the policy of that ``version`` saved it; None where nothing usable is stored,
       and the policy is made again from the tries when it is needed next
     - ``revision``: counts how often it was changed
+    - ``largest_value``: larger values of the job's parameter are left out, as the search for what
+      fits in memory has it; None where nothing was searched
     """
 
     gpu_type: str
@@ -170,6 +172,7 @@ class JobPolicyState:
     version: int | None
     state: Mapping[str, Any] | None
     revision: int
+    largest_value: int | None = None
 
 
 @dataclass(frozen=True)

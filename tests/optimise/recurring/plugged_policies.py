@@ -62,6 +62,47 @@ class FailingFactory(Factory):
         return Failing(dict(state))
 
 
+# It raises in the method that BROKEN names; `exit` would end the interpreter.
+class Broken(InTurn):
+    def ask(self):
+        if os.environ["BROKEN"] == "exit":
+            raise SystemExit(7)
+        broken("ask")
+        return super().ask()
+
+    def tell(self, *values, **more):
+        broken("tell")
+        super().tell(*values, **more)
+
+    def state(self):
+        broken("state")
+        return {"set": {1}} if os.environ["BROKEN"] == "json" else super().state()
+
+    def beliefs(self):
+        broken("beliefs")
+        return [{"batch_size": 8}] if os.environ["BROKEN"] == "type" else ()
+
+
+class BrokenFactory(Factory):
+    @property
+    def state_version(self):
+        return "one" if os.environ["BROKEN"] == "version" else 1
+
+    def __call__(self, **given):
+        broken("new")
+        return Broken(super().__call__(**given).state())
+
+    def restore(self, state, version):
+        broken("restore")
+        return Broken(dict(state))
+
+
+def broken(method):
+    if os.environ["BROKEN"] == method:
+        raise RuntimeError("out of\\nideas")
+
+
+breaking = BrokenFactory()
 in_turn = Factory()
 failing = FailingFactory()
 """
@@ -79,6 +120,7 @@ def plugged_environ(folder, **more):
     (info / "entry_points.txt").write_text(
         "[joulewise.policies]\n"
         "in-turn = in_turn_policies:in_turn\nfailing = in_turn_policies:failing\n"
+        "breaking = in_turn_policies:breaking\n"
         "gone = in_turn_policies:no_longer_there\n"
     )
     paths = [str(folder), os.environ.get("PYTHONPATH", "")]

@@ -210,6 +210,35 @@ def test_a_policy_that_raises_leaves_the_training_at_the_default(policy, why, jo
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ("exit", "SystemExit: 7"),
+        ("restore", "out of ideas"),
+        ("beliefs", "out of ideas"),
+        ("type", "not BatchSizeBelief"),
+    ],
+)
+def test_whatever_of_a_policy_raises_is_one_line_and_the_training_goes_on(broken, why, job):
+    environ = {"EPOCHS": json.dumps({"16": 1, "8": 1}), "BROKEN": ""}
+    assert job.run(*replaced("--policy", "breaking"), environ=environ).returncode == 0
+    job.environ = {**job.environ, **environ, "BROKEN": broken}
+    ran = job.run()
+    assert ran.returncode == 0
+    assert job.told()["reached"]
+    assert job.told()["policy"]["best"] is not None
+    # A policy that is made again begins with the default, too.
+    anew = broken in {"exit", "restore"}
+    assert ran.stdout == ("batch size 16\n" if anew else "batch size 8\n")
+    assert len([line for line in ran.stderr.splitlines() if why in line]) == 1, ran.stderr
+    shown = job.verb("show", "nightly")
+    assert shown.returncode == 0
+    assert (why in shown.stderr) == (broken != "exit")
+    for said in (ran.stderr, shown.stderr):
+        assert "Traceback" not in said
+        assert "bug in joulewise" not in said
+
+
 def test_a_database_that_is_lost_meanwhile_is_told_at_the_next_run(job):
     # The training puts a folder in the place of the database.
     hides = f"import os\nos.rename({str(job.database)!r}, {str(job.folder / 'kept')!r})\n"
@@ -297,6 +326,18 @@ def test_a_job_cannot_change_under_what_it_has_learned(job):
     ran = job.run("--eta", "1")
     assert (ran.stdout, ran.returncode) == ("", 2)
     assert "has eta 0.5, not 1.0" in ran.stderr
+
+
+def test_a_wrong_metric_is_mended_by_another_target(job):
+    environ = {"LOGGED": "accuracy", "EPOCHS": json.dumps({"16": 2})}
+    assert job.run(*NEW, environ=environ).returncode == 1
+    ran = job.run("--target", "accuracy>=1", environ=environ)
+    assert ran.returncode == 0
+    assert "target is accuracy>=1.0 from now on, and was val_acc>=1.0" in ran.stderr
+    told = job.told()
+    assert (told["recurrence"], told["target"]["wanted"]) == (2, "accuracy>=1.0")
+    refused = job.run("--target", "accuracy>=0.5", environ=environ)
+    assert (refused.returncode, "joulewise job forget nightly" in refused.stderr) == (2, True)
 
 
 def test_a_password_is_stored_nowhere(job):

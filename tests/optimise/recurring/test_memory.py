@@ -50,7 +50,7 @@ def test_the_kernel_counts_what_it_kills(tmp_path):
     assert count_oom_kills(tmp_path / "none") == 0
 
 
-def look(crash_at=1000, fail_at=1000, whole_at=1000):
+def look(crash_at=1000, fail_at=1000, whole_at=1000, *, is_unseen=False):
     seen = []
 
     def at(value):
@@ -58,7 +58,7 @@ def look(crash_at=1000, fail_at=1000, whole_at=1000):
         if value >= crash_at:
             return MemoryLook(value, "it said so")
         if value >= fail_at:
-            return MemoryLook(value, "", "it failed")
+            return MemoryLook(value, "", "it failed", is_unseen=is_unseen)
         return MemoryLook(value, "", is_whole=value >= whole_at)
 
     return at, seen
@@ -69,6 +69,21 @@ def test_it_doubles_until_it_crashes():
     limit = search_memory(JOB.values, at, lambda _: None)
     assert seen == [8, 16, 32]
     assert (limit.fits, limit.crashed.value) == (16, 32)
+
+
+@pytest.mark.parametrize(
+    ("seen", "largest"),
+    [
+        ({}, 64),
+        ({"crash_at": 16}, 16),
+        ({"whole_at": 16}, 16),
+        ({"fail_at": 16}, None),  # the next recurrence searches again
+        ({"fail_at": 16, "is_unseen": True}, 64),  # and would see nothing more
+    ],
+)
+def test_what_it_ended_with_is_the_largest_value_from_then_on(seen, largest):
+    at, _ = look(**seen)
+    assert search_memory(JOB.values, at, lambda _: None).largest == largest
 
 
 def test_the_first_may_not_fit():

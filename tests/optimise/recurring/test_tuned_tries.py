@@ -127,7 +127,7 @@ def look_for_memory(folder, program, *options):
         text=True,
         check=False,
         timeout=DEADLINE_S,
-        env=plugged_environ(folder / "plugged"),
+        env=plugged_environ(folder / f"plugged{len(list(folder.iterdir()))}"),
     )
     manifests = [read_manifest(run) for run in runs(store)]
     looks = [one for one in manifests if "memory-search" in one.tags]
@@ -143,3 +143,26 @@ def test_a_command_of_which_nothing_is_seen_is_not_run_at_each_value(tmp_path):
     looks, said = look_for_memory(tmp_path, "print('trained')")
     assert looks == ["16"]
     assert "the search ends here" in said
+
+
+# A batch of 32 is all of the data.
+WHOLE = """
+import sys
+import joulewise
+with joulewise.span("epoch", 0):
+    for step in range(max(1, 32 // int(sys.argv[1]))):
+        with joulewise.span("step", step):
+            pass
+joulewise.log(val_acc=1)
+"""
+
+
+def test_a_search_in_which_nothing_crashes_is_remembered_too(tmp_path):
+    looks, said = look_for_memory(tmp_path, WHOLE)
+    assert looks == ["16", "32"], said
+    (state,) = history(tmp_path / "store").policy_states
+    assert state.largest_value == 32
+    again, said = look_for_memory(tmp_path, WHOLE)
+    assert again == looks, said  # those of the first recurrence
+    (state,) = history(tmp_path / "store").policy_states
+    assert state.state["order"] == [16, 32]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,5 +34,6 @@ def open_jobs(jobs: str | None, store: Path, *, for_writing: bool = False) -> Jo
 
     if for_writing:
         store.mkdir(parents=True, exist_ok=True)
+    # A policy is asked several times in a recurrence: what is wrong with it is said once.
     address = job_store_address(jobs, store, os.environ)
-    return open_job_store(address, for_writing=for_writing, warn=say)
+    return open_job_store(address, for_writing=for_writing, warn=cache(say))

@@ -135,6 +135,7 @@ def command(
     from joulewise.optimise.recurring.job_definition import (
         JobRequest,
         define_job,
+        describe_changes,
         is_open,
     )
     from joulewise.optimise.recurring.job_hardware import check_cost, find_hardware
@@ -174,6 +175,8 @@ def command(
             f"list the values, as in: --set {job.parameter}=8,16,32",
         )
     job = job_store.define(job)
+    for change in describe_changes(stored, job) if stored else ():
+        say(change)
     tell_kept_outcomes(job_store, store, say)
     if hardware.note:
         say(hardware.note)

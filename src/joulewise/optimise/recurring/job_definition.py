@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final, TypeVar
 
 from joulewise.data.jobs import JobDefinition, JobTarget
@@ -25,8 +27,10 @@ DEFAULT_ETA: Final = 0.5
 
 _TOO_LARGE: Final = 1 << 63  # for an integer in a database
 _MOST_DIGITS: Final = len(str(_TOO_LARGE))
-_COMPARED: Final = ("parameter", "default", "target", "max_epochs", "eta", "policy", "seed")
-"""Fields of a definition that must not change, because what was learned would be worth nothing."""
+_COMPARED: Final = ("parameter", "default", "target", "max_epochs", "eta")
+"""Fields that must not change once something was learned, because it would be worth nothing."""
+
+_SHOWN: Final = (*_COMPARED, "values", "policy", "seed")
 
 
 @dataclass(frozen=True)
@@ -275,25 +279,54 @@ def check_definition(definition: JobDefinition) -> None:
         raise UsageError("a value or the seed has more than 63 bits", "choose a smaller one")
 
 
-def merge_definitions(stored: JobDefinition, given: JobDefinition) -> JobDefinition:
-    """The stored definition with the values that are new; a UsageError for another difference."""
-    differences = [
-        (name, getattr(stored, name), getattr(given, name))
-        for name in _COMPARED
-        if getattr(stored, name) != getattr(given, name)
-    ]
+class Learned(Enum):
+    """What the tries of a job have taught, and with that what of it may still change."""
+
+    NOTHING = "nothing"
+    MEMORY = "memory"
+    """Only which values do not fit in memory, whatever the target is."""
+    COSTS = "costs"
+
+
+def merge_definitions(
+    stored: JobDefinition, given: JobDefinition, learned: Learned = Learned.COSTS
+) -> JobDefinition:
+    """The definition from now on: the given one, as far as what was learned stays true.
+
+    Values may be added at any time, and another policy or seed learns from the same tries.
+    Raises UsageError for another difference once something was learned.
+    """
+    if learned is Learned.NOTHING:
+        return given
+    compared = _COMPARED if learned is Learned.COSTS else ("parameter",)
+    differences = [name for name in compared if getattr(stored, name) != getattr(given, name)]
     missing = sorted(set(stored.values) - set(given.values))
     if not differences and not missing:
-        return replace(stored, values=given.values)
+        return given
     if differences:
-        name, old, new = differences[0]
-        if name == "target":
-            old, new = old.text, new.text
+        name = differences[0]
+        old, new = (_shown_field(one, name) for one in (stored, given))
         difference = f"has {name.replace('_', ' ')} {old}, not {new}"
     else:
-        difference = f"also has {stored.parameter} {', '.join(map(str, missing))}"
+        difference = f"also has {stored.parameter} {_list_values(missing)}"
     raise UsageError(
         f"job {stored.name} {difference}",
         f"give it as it was, or take another name, or delete what was learned: "
-        f"joulewise job forget {stored.name}",
+        f"joulewise job forget {shlex.quote(stored.name)}",
     )
+
+
+def describe_changes(stored: JobDefinition, defined: JobDefinition) -> list[str]:
+    """What of a job is another than before, a sentence each."""
+    return [
+        f"job {defined.name}: {name.replace('_', ' ')} is {_shown_field(defined, name)} from now "
+        f"on, and was {_shown_field(stored, name)}"
+        for name in _SHOWN
+        if getattr(stored, name) != getattr(defined, name)
+    ]
+
+
+def _shown_field(definition: JobDefinition, name: str) -> str:
+    if name == "target":
+        return definition.target.text
+    return _list_values(definition.values) if name == "values" else str(getattr(definition, name))

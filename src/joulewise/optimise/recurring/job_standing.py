@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from joulewise.data.codec import encode
 from joulewise.data.jobs import JobDefinition, JobHistory, TryStatus
 from joulewise.errors import JoulewiseError
-from joulewise.optimise.recurring.policy_plugins import find_policy
+from joulewise.optimise.recurring.policy_plugins import find_policy, list_beliefs
 
 if TYPE_CHECKING:
     from joulewise.optimise.recurring.policy.interface import BatchSizeBelief
@@ -137,7 +137,7 @@ def _ask_beliefs(
     jobs: JobStore, job: JobDefinition, gpu_type: str
 ) -> tuple[BatchSizeBelief, ...] | JoulewiseError:
     try:
-        return tuple(jobs.policy(job.name, gpu_type, find_policy(job.policy)).beliefs())
+        return list_beliefs(jobs.policy(job.name, gpu_type, find_policy(job.policy)), job)
     except JoulewiseError as error:
         return error
 
@@ -182,5 +182,6 @@ def job_json(
             gpu_type: [{job.parameter: one.batch_size, **encode(one)} for one in of_type]
             for gpu_type, of_type in beliefs.items()
         },
+        "largest_values": {state.gpu_type: state.largest_value for state in history.policy_states},
         "history": [encode(one) for one in history.tries],
     }

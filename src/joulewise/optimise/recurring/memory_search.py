@@ -3,7 +3,9 @@
 Once for each type of GPU, before its first try: the command is run at the least value, twice that,
 and so on, each time for a few steps only, until it runs out of memory. That value is told to the
 job store as one that crashed, and the policy leaves it and all larger ones out. The search also
-ends where an epoch is a single step: larger batches than all of the data take no more memory.
+ends where an epoch is a single step: larger batches than all of the data are the same batch. What
+it ended with is stored, also where nothing ran out of memory; where the command failed for another
+reason, the next recurrence searches again.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ class MemoryLook:
     """What a few steps at one value showed.
 
     ``crash`` is why it seems to have run out of memory, empty where it did not. ``problem`` is why
-    nothing is known of it: the command failed, or somebody asked it to end (``is_cancelled``).
-    ``is_whole`` says that an epoch was a single step.
+    nothing is known of it: the command failed, somebody asked it to end (``is_cancelled``), or
+    nothing of what it does can be seen (``is_unseen``). ``is_whole`` says that an epoch was a
+    single step.
     """
 
     value: int
@@ -45,17 +48,24 @@ class MemoryLook:
     problem: str = ""
     is_cancelled: bool = False
     is_whole: bool = False
+    is_unseen: bool = False
     command: CommandOutcome | None = None
 
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """``fits`` is the largest value that ran, ``crashed`` the look that did not; None: none."""
+    """What a search found.
+
+    ``fits`` is the largest value that ran, ``crashed`` the look that did not; None: none.
+    ``largest`` is the largest value that is worth a try, None where the search is to be made again:
+    the command failed, or somebody asked it to end.
+    """
 
     fits: int | None
     crashed: MemoryLook | None
     ended_by: str = ""
     is_cancelled: bool = False
+    largest: int | None = None
 
 
 def search_memory(
@@ -67,14 +77,16 @@ def search_memory(
         found = look(value)
         if found.crash:
             say(f"{value} does not fit (inferred: {found.crash})")
-            return MemoryLimit(fits, found)
+            return MemoryLimit(fits, found, largest=value)
         if found.problem:
-            return MemoryLimit(fits, None, found.problem, found.is_cancelled)
+            # Where nothing can be seen of the command, no other search would see more.
+            largest = values[-1] if found.is_unseen else None
+            return MemoryLimit(fits, None, found.problem, found.is_cancelled, largest)
         fits = value
         if found.is_whole:
-            return MemoryLimit(fits, None, f"a batch of {value} is a whole epoch")
+            return MemoryLimit(fits, None, f"a batch of {value} is a whole epoch", largest=value)
         say(f"{value} fits")
-    return MemoryLimit(fits, None, "no larger value is tried")
+    return MemoryLimit(fits, None, "no larger value is tried", largest=fits)
 
 
 def look_at(job: JobDefinition, value: int, settings: TrySettings) -> MemoryLook:
@@ -95,9 +107,10 @@ def look_at(job: JobDefinition, value: int, settings: TrySettings) -> MemoryLook
         return MemoryLook(value, ended.out_of_memory, command=ended.command)
     status = ended.command.exit_status
     problem = f"the command ended with status {status}" if status else ""
-    if not problem and not watch.has_sign:
+    is_unseen = not problem and not watch.has_sign
+    if is_unseen:
         problem = "no step, epoch or figure of it can be seen, so that each look takes all of a run"
-    return MemoryLook(value, "", problem, command=ended.command)
+    return MemoryLook(value, "", problem, is_unseen=is_unseen, command=ended.command)
 
 
 class _FewSteps:

@@ -24,6 +24,7 @@ from joulewise.optimise.recurring.job_standing import (
     find_standing,
 )
 from joulewise.optimise.recurring.memory_search import look_at, search_memory
+from joulewise.optimise.recurring.policy_plugins import describe_error, list_beliefs
 from joulewise.optimise.recurring.try_runner import FinishedTry, TrySettings, run_try
 from joulewise.optimise.recurring.untold_outcomes import keep_outcome
 
@@ -120,6 +121,7 @@ class Recurrence:
         self._say = say
         self._host = socket.gethostname()
         self._is_store_lost = False
+        self._has_policy_failed = False
         self.number = 0
 
     def begin(self) -> None:
@@ -136,7 +138,7 @@ class Recurrence:
         asked the command to end.
         """
         job, hardware = self._job, self._hardware
-        if not is_open(job.values) or self._has_tries():
+        if not is_open(job.values) or self._has_memory_limit():
             return True
         self._say(f"finding which {job.parameter} fits in the memory of {hardware.name}")
         limit = search_memory(job.values, lambda value: look_at(job, value, settings), self._say)
@@ -151,12 +153,19 @@ class Recurrence:
             self._tell(job_try.key, outcome, settings.store)
         elif limit.ended_by:
             self._say(f"the search ends here: {limit.ended_by}")
+        if limit.largest is not None:
+            self._jobs.limit_values(job.name, hardware.name, limit.largest)
         return not limit.is_cancelled
 
-    def _has_tries(self) -> bool:
-        """Whether anything is known of this type of GPU."""
-        tries = self._jobs.history(self._job.name).tries
-        return any(one.gpu_type == self._hardware.name for one in tries)
+    def _has_memory_limit(self) -> bool:
+        """Whether this type of GPU was searched, or a value ran out of its memory."""
+        history, gpu_type = self._jobs.history(self._job.name), self._hardware.name
+        return any(
+            state.gpu_type == gpu_type and state.largest_value is not None
+            for state in history.policy_states
+        ) or any(
+            one.gpu_type == gpu_type and one.status is TryStatus.CRASHED for one in history.tries
+        )
 
     def run(self, make_settings: Callable[[JobTry], TrySettings]) -> RecurrenceResult:
         """Run tries until one reaches the target, or none is to follow."""
@@ -194,6 +203,7 @@ class Recurrence:
                 is_simulated=hardware.is_simulated,
             )
         except PolicyError as error:
+            self._has_policy_failed = True
             self._say(f"{error.message}: {job.parameter} is {job.default}, the default")
         return self._start(job.default)
 
@@ -251,9 +261,13 @@ class Recurrence:
             return ()
         try:
             policy = self._jobs.policy(self._job.name, self._hardware.name, self._factory)
-            return tuple(policy.beliefs())
-        except Exception:  # noqa: BLE001  # a plug-in, or the database; the recurrence is over
-            return ()
+            return list_beliefs(policy, self._job)
+        except PolicyError as error:
+            if not self._has_policy_failed:
+                self._say(error.message)
+        except Exception as error:  # noqa: BLE001  # the database; the recurrence is over
+            self._say(f"what the policy believes is not known: {describe_error(error)}")
+        return ()
 
     def _standing(self) -> JobStanding | None:
         if self._is_store_lost:

@@ -16,6 +16,7 @@ from joulewise.optimise.recurring.job_standing import (
 from joulewise.optimise.recurring.policy.interface import BatchSizeBelief
 from joulewise.optimise.recurring.recurrence import RecurrenceResult, RecurrenceTry
 from joulewise.optimise.recurring.try_watch import StopReason
+from joulewise.report.settings_text import counted
 from joulewise.report.tables import Column, Table, number_columns
 from joulewise.report.terminal.layout import Sheet
 from joulewise.report.views.job_tables import beliefs_table, probability_text
@@ -41,7 +42,7 @@ def describe_try(job: JobDefinition, one: RecurrenceTry) -> Iterator[str]:
     elif outcome.epochs:
         best = outcome.metric_value
         shown = "" if best is None else f", best {job.target.metric} {digits(best)}"
-        parts[0] += f" after {_counted(outcome.epochs)}{shown}"
+        parts[0] += f" after {counted(outcome.epochs, 'epoch')}{shown}"
     if finished.problem:
         parts.append(finished.problem)
     if outcome.energy_j is not None and outcome.time_s is not None:
@@ -85,7 +86,10 @@ def _describe_best(standing: JobStanding, beliefs: Sequence[BatchSizeBelief]) ->
     if likely is None or probability is None:
         return
     if likely.batch_size == best:
-        yield f"the policy believes so, too, with a probability of {probability_text(probability)}"
+        yield (
+            "as the policy believes, no other value costs less with a probability of "
+            f"{probability_text(probability)}"
+        )
     else:
         most, of_best = map(probability_text, (likely.probability_best, probability))
         yield (
@@ -161,8 +165,9 @@ def draw_job(
     job, sheet = standing.job, Sheet(console)
     sheet.line(f"job {one_line(job.name)}: {job.target.text} within {job.max_epochs} epochs",
                "bold", 0)  # fmt: skip
+    tries = "1 try" if standing.tries == 1 else f"{standing.tries} tries"
     sheet.line(
-        f"{standing.recurrences} recurrences, {standing.tries} tries; eta {job.eta:g}, policy "
+        f"{counted(standing.recurrences, 'recurrence')}, {tries}; eta {job.eta:g}, policy "
         f"{job.policy}; default {job.parameter} {job.default}",
         "dim",
     )
@@ -172,10 +177,6 @@ def draw_job(
         console.print()
         for line in _describe_best(standing, beliefs.get(standing.gpu_type, ())):
             sheet.line(line, "bold", 0)
-
-
-def _counted(epochs: int) -> str:
-    return "1 epoch" if epochs == 1 else f"{epochs} epochs"
 
 
 def _value(job: JobDefinition, one: RecurrenceTry) -> str:

@@ -1,6 +1,7 @@
 """What a job does with its store, on both databases."""
 
 import json
+import sys
 import threading
 from dataclasses import replace
 
@@ -50,6 +51,12 @@ def saved_account(store, gpu_type=GPU_TYPE):
     return state.state
 
 
+def saved_account_after(store, number):
+    """What the policy knows once it was asked again."""
+    ask(store, number)
+    return saved_account(store)
+
+
 class TestDefinition:
     def test_a_new_job_is_stored_as_it_is(self, store):
         assert store.history(JOB.name).definition == JOB
@@ -65,18 +72,65 @@ class TestDefinition:
             ({"max_epochs": 7}, "max epochs 100, not 7"),
             ({"default": 8}, "default 16, not 8"),
             ({"parameter": "bs"}, "parameter batch_size, not bs"),
-            ({"policy": "other"}, "policy ledger, not other"),
             ({"values": (8, 16)}, "also has batch_size 32"),
         ],
     )
-    def test_another_one_under_the_same_name_is_refused_with_the_difference(
-        self, store, change, difference
+    def test_another_one_is_refused_with_the_difference_once_something_was_learned(
+        self, store, number, change, difference
     ):
+        store.tell(ask(store, number).key, result(5.0))
         with pytest.raises(UsageError) as refused:
             store.define(replace(JOB, **change))
         assert difference in refused.value.message
         assert f"joulewise job forget {JOB.name}" in refused.value.hint
         assert store.history(JOB.name).definition == JOB
+
+    @pytest.mark.parametrize("status", [TryStatus.FAILED, None])
+    def test_before_anything_was_learned_anything_may_change(self, store, number, clock, status):
+        key = ask(store, number).key
+        if status:
+            store.tell(key, TryOutcome(status))
+        else:
+            clock.advance(LEASE_S + 1)  # its worker was lost
+        target = JobTarget("accuracy", 0.7, is_at_least=True)
+        other = replace(JOB, target=target, default=8, values=(4, 8), eta=1.0, max_epochs=7)
+        assert store.define(other) == other
+        assert store.history(JOB.name).definition == other
+        assert ask(store, number).settings["batch_size"] == 8
+        assert saved_account(store)["batch_sizes"] == [4, 8]
+
+    def test_a_try_under_way_has_the_target_with_which_it_began(self, store, number):
+        ask(store, number)
+        with pytest.raises(UsageError, match="has eta"):
+            store.define(replace(JOB, eta=1.0))
+
+    def test_what_does_not_fit_is_true_for_any_target(self, store, number):
+        store.tell(ask(store, number).key, TryOutcome(TryStatus.CRASHED))
+        other = replace(JOB, target=JobTarget("accuracy", 0.7, is_at_least=True))
+        assert store.define(other) == other
+        assert saved_account_after(store, number)["crashed"] == [16]
+        for change in ({"parameter": "width"}, {"values": (16, 32)}):
+            with pytest.raises(UsageError):
+                store.define(replace(other, **change))
+
+    def test_another_policy_learns_from_the_same_tries(self, store, number):
+        store.tell(ask(store, number).key, result(5.0))
+        other = replace(JOB, policy="other", seed=7)
+        assert store.define(other) == other
+        assert [row[3] for row in saved_account_after(store, number)["told"]] == [5.0]
+
+    def test_values_that_do_not_fit_on_a_gpu_type_are_left_out_there(self, store, number):
+        ask(store, number)
+        store.limit_values(JOB.name, GPU_TYPE, 8)
+        assert saved_account_after(store, number)["batch_sizes"] == [8, 16]  # and the default
+        (state,) = store.history(JOB.name).policy_states
+        assert state.largest_value == 8
+        again = store.begin_recurrence(JOB.name, "A100", max_power_w=400.0, host="node2")
+        ask(store, again, gpu_type="A100")
+        assert saved_account(store, "A100")["batch_sizes"] == [8, 16, 32]
+        store.define(replace(JOB, policy="other"))
+        store.define(replace(JOB, policy="other", values=(*JOB.values, 64)))
+        assert {one.largest_value for one in store.history(JOB.name).policy_states} == {None}
 
     def test_new_values_are_added_and_the_policy_learns_again_with_them(
         self, store, number, warnings
@@ -314,6 +368,19 @@ class TestPoliciesThatFail:
             ask(store, number, FailingFactory(where))
         assert "RuntimeError: it is broken for good" in failed.value.message
         assert store.history(JOB.name) == before
+
+    @pytest.mark.parametrize(
+        ("attribute", "value", "why"),
+        [
+            ("state_version", "one", "TypeError: 'str' object"),
+            ("__call__", lambda *_, **__: sys.exit(7), "SystemExit: 7"),
+        ],
+    )
+    def test_so_it_is_for_a_factory(self, store, number, attribute, value, why):
+        factory = type("Factory", (LedgerFactory,), {attribute: value})()
+        with pytest.raises(PolicyError) as failed:
+            ask(store, number, factory)
+        assert why in failed.value.message
 
     def test_an_outcome_that_it_cannot_be_told_is_not_lost(self, store, number):
         store.tell(ask(store, number).key, result(5.0))

@@ -74,9 +74,10 @@ class JobStore:
         return self._database.shown
 
     def define(self, definition: JobDefinition) -> JobDefinition:
-        """Make a job, or check that the one of that name is the same; returns it as stored.
+        """Make a job, or change the one of that name; returns it as stored.
 
-        Values that it did not have are added. Any other difference is a UsageError.
+        Before a try has taught anything, anything may change; later, values may be added, and
+        policy and seed be others. Any other difference is a UsageError.
         """
         check_definition(definition)
         definition = replace(definition, values=tuple(sorted(set(definition.values))))
@@ -88,17 +89,30 @@ class JobStore:
             if stored is None:
                 queries.insert_if_new(connection, JOBS, {**row, "recurrences": 0})
                 return change(connection)  # compare with it: another may have been faster
-            merged = merge_definitions(rows.definition_of(stored), definition)
-            if merged.values != rows.definition_of(stored).values:
-                # A policy knows the values that it was made for: each is made again.
-                merged_row = rows.definition_row(merged)
-                connection.execute(sa.update(JOBS).where(JOBS.c.id == stored.id).values(merged_row))
-                connection.execute(
-                    sa.update(POLICIES).where(POLICIES.c.job_id == stored.id).values(state=None)
-                )
+            before = rows.definition_of(stored)
+            if definition == before:
+                return before
+            queries.lock_policies(connection, stored)  # so that no try is started meanwhile
+            learned = queries.what_was_learned(
+                connection, stored, self._database.now_ns(connection)
+            )
+            merged = merge_definitions(before, definition, learned)
+            queries.change_job(connection, stored, before, merged)
             return merged
 
         return self._database.write(change)
+
+    def limit_values(self, job: str, gpu_type: str, largest: int) -> None:
+        """Leave out the values of a job above ``largest`` on a GPU type, except its default.
+
+        It is what a search for what fits in memory found; stored, so that it is made once.
+        """
+
+        def change(connection: Connection) -> None:
+            found, _ = queries.lock_policy(connection, job, gpu_type)
+            queries.limit_values(connection, found, gpu_type, largest)
+
+        self._database.write(change)
 
     def begin_recurrence(self, job: str, gpu_type: str, *, max_power_w: float, host: str) -> int:
         """Count one more recurrence of a job; its number, from 1.
@@ -147,8 +161,8 @@ class JobStore:
             inputs = queries.read_policy_inputs(connection, found, policy_row)
             policy = policy_calls.current_policy(factory, inputs, self._warn)
             value, budget = policy_calls.ask_policy(policy, inputs.definition)
-            state = policy_calls.state_text(policy, inputs.definition)
-            queries.save_policy(connection, found, inputs, state, factory.state_version)
+            state, version = policy_calls.save_state(factory, policy, inputs.definition)
+            queries.save_policy(connection, found, inputs, state, version)
             return queries.insert_try(
                 connection,
                 found,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,11 @@ from joulewise.optimise.recurring.policy.interface import (
     EarlierObservation,
     PolicyFactory,
     RecurringPolicy,
+)
+from joulewise.optimise.recurring.policy_plugins import (
+    PLUGIN_ERRORS,
+    describe_error,
+    policy_error,
 )
 from joulewise.optimise.recurring.store.rows import load_state
 
@@ -52,19 +58,23 @@ def current_policy(
     Where its state is damaged or of a version that it does not know, or where it can no longer be
     told, it is made again and told of all tries in order, and ``warn`` says so. Raises PolicyError.
     """
+    problem = ""
     if inputs.state is not None:
         try:
             return _restored(factory, inputs)
-        except Exception as error:  # noqa: BLE001 - whatever a plug-in raises
-            warn(
-                f"what the policy of job {inputs.definition.name} had learned cannot be used "
-                f"({_reason(error)}): it is learned again from the tries of the job"
-            )
+        except PLUGIN_ERRORS as error:
+            problem = describe_error(error)
     tries = inputs.load_tries()
     try:
-        return _rebuilt(factory, inputs, tries)
-    except Exception as error:
-        raise _policy_error(inputs.definition, error) from error
+        policy = _rebuilt(factory, inputs, tries)
+    except PLUGIN_ERRORS as error:
+        raise policy_error(inputs.definition, error) from error
+    if problem:
+        warn(
+            f"what the policy of job {inputs.definition.name} had learned cannot be used "
+            f"({problem}): it is learned again from the tries of the job"
+        )
+    return policy
 
 
 def ask_policy(policy: RecurringPolicy, definition: JobDefinition) -> tuple[int, float | None]:
@@ -72,23 +82,25 @@ def ask_policy(policy: RecurringPolicy, definition: JobDefinition) -> tuple[int,
     try:
         value, budget = policy.ask()
         value, budget = int(value), float(budget)
-    except Exception as error:
-        raise _policy_error(definition, error) from error
+    except PLUGIN_ERRORS as error:
+        raise policy_error(definition, error) from error
     if value not in definition.values:
         raise PolicyError(
             f"the policy {definition.policy} asked for {definition.parameter} {value}, "
             f"which job {definition.name} does not have",
-            "report this to who wrote the policy, or choose another one",
+            "report this to who wrote the policy, or choose another one with --policy",
         )
     return value, budget if math.isfinite(budget) else None
 
 
-def state_text(policy: RecurringPolicy, definition: JobDefinition) -> str:
-    """The state of a policy as it is stored."""
+def save_state(
+    factory: PolicyFactory, policy: RecurringPolicy, definition: JobDefinition
+) -> tuple[str, int]:
+    """The state of a policy as it is stored, and its version."""
     try:
-        return json.dumps(policy.state())
-    except Exception as error:
-        raise _policy_error(definition, error) from error
+        return json.dumps(policy.state()), operator.index(factory.state_version)
+    except PLUGIN_ERRORS as error:
+        raise policy_error(definition, error) from error
 
 
 def _restored(factory: PolicyFactory, inputs: PolicyInputs) -> RecurringPolicy:
@@ -104,8 +116,12 @@ def _rebuilt(
     factory: PolicyFactory, inputs: PolicyInputs, tries: Iterable[JobTry]
 ) -> RecurringPolicy:
     # What says nothing of a value is left out: a new policy has no tries in flight to cancel.
-    telling = [each for each in tries if _says_something(each)]
     definition = inputs.definition
+    telling = [
+        each
+        for each in tries
+        if _says_something(each) and _value(definition, each) in definition.values
+    ]
     policy = factory(
         batch_sizes=definition.values,
         default=definition.default,
@@ -154,15 +170,3 @@ def _says_something(job_try: JobTry) -> bool:
 
 def _value(definition: JobDefinition, job_try: JobTry) -> int:
     return int(str(job_try.settings[definition.parameter]))
-
-
-def _policy_error(definition: JobDefinition, error: Exception) -> PolicyError:
-    return PolicyError(
-        f"the policy {definition.policy} of job {definition.name} failed: {_reason(error)}",
-        "report this to who wrote the policy, or choose another one",
-    )
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

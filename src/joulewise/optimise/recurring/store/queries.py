@@ -8,8 +8,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from joulewise.data.jobs import JobTry, TryStatus
+from joulewise.data.jobs import JobDefinition, JobTry, TryStatus
 from joulewise.errors import UsageError, did_you_mean
+from joulewise.optimise.recurring.job_definition import Learned
 from joulewise.optimise.recurring.store import rows
 from joulewise.optimise.recurring.store.policy_calls import PolicyInputs
 from joulewise.optimise.recurring.store.tables import JOBS, POLICIES, TRIES
@@ -54,6 +55,42 @@ def lock_policy(connection: Connection, job: str, gpu_type: str) -> tuple[Row[An
     return read_job(connection, job), policy_row  # again: `define` may have added values
 
 
+def lock_policies(connection: Connection, job: Row[Any]) -> None:
+    """Lock the rows of all policies of a job, so that none is asked until we commit."""
+    policies = sa.select(POLICIES.c.gpu_type).where(POLICIES.c.job_id == job.id)
+    connection.execute(policies.order_by(POLICIES.c.gpu_type).with_for_update()).all()
+
+
+def what_was_learned(connection: Connection, job: Row[Any], now_ns: int) -> Learned:
+    """What the tries of a job have taught, or may: those that run have begun under its target."""
+    is_lost = (TRIES.c.status == RUNNING) & (TRIES.c.lease_ends_wall_ns < now_ns)
+    of_job = sa.select(TRIES.c.status).where(TRIES.c.job_id == job.id, ~is_lost).distinct()
+    statuses = set(connection.execute(of_job).scalars()) - {EXPIRED, TryStatus.FAILED.value}
+    if statuses - {TryStatus.CRASHED.value}:
+        return Learned.COSTS
+    return Learned.MEMORY if statuses else Learned.NOTHING
+
+
+def change_job(
+    connection: Connection, job: Row[Any], before: JobDefinition, after: JobDefinition
+) -> None:
+    """Store another definition. A policy knows the one that it was made for: each is made again."""
+    of_job = JOBS.c.id == job.id
+    connection.execute(sa.update(JOBS).where(of_job).values(rows.definition_row(after)))
+    changed: dict[str, Any] = {"state": None}
+    if (before.parameter, before.values) != (after.parameter, after.values):
+        changed["largest_value"] = None  # it was searched among other values
+    connection.execute(sa.update(POLICIES).where(POLICIES.c.job_id == job.id).values(changed))
+
+
+def limit_values(connection: Connection, job: Row[Any], gpu_type: str, largest: int) -> None:
+    """Store the largest value of a job on a GPU type; its policy is made again without the rest."""
+    of_type = (POLICIES.c.job_id == job.id, POLICIES.c.gpu_type == gpu_type)
+    connection.execute(
+        sa.update(POLICIES).where(*of_type).values(largest_value=largest, state=None)
+    )
+
+
 def read_policy(
     connection: Connection,
     job: Row[Any],
@@ -95,7 +132,7 @@ def read_policy_inputs(connection: Connection, job: Row[Any], policy_row: Row[An
         return tuple(sorted((*others, *untold), key=lambda each: each.ended_wall_ns or 0))
 
     return PolicyInputs(
-        definition=rows.definition_of(job),
+        definition=rows.limited_definition(rows.definition_of(job), policy_row.largest_value),
         gpu_type=policy_row.gpu_type,
         max_power_w=policy_row.max_power_w,
         state=policy_row.state,

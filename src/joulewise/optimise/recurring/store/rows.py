@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy.engine import Row
@@ -58,6 +59,14 @@ def definition_of(row: Row[Any]) -> JobDefinition:
     )
 
 
+def limited_definition(definition: JobDefinition, largest: int | None) -> JobDefinition:
+    """A job on a GPU type for which larger values are left out; its default stays."""
+    if largest is None:
+        return definition
+    most = max(largest, definition.default)
+    return replace(definition, values=tuple(value for value in definition.values if value <= most))
+
+
 def outcome_row(outcome: TryOutcome) -> dict[str, Any]:
     """The columns of a try that its outcome sets; NaN and infinity are stored as unknown."""
     row = {name: encode(getattr(outcome, name)) for name in _OUTCOME_COLUMNS}
@@ -94,6 +103,7 @@ def policy_state_of(row: Row[Any]) -> JobPolicyState:
         version=row.version,
         state=load_state(row.state),
         revision=row.revision,
+        largest_value=row.largest_value,
     )
 
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION: Final = "0001"
+REVISION: Final = "0002"
 """The newest migration. Revisions are numbers, so that an older joulewise knows a newer one."""
 
 REVISION_TABLE: Final = "joulewise_jobs_revision"
@@ -57,6 +57,7 @@ POLICIES: Final = Table(
     Column("version", Integer),
     Column("state", Text),  # None: is made again from the tries
     Column("revision", Integer, nullable=False),
+    Column("largest_value", BigInteger),  # None: not searched
 )
 
 TRIES: Final = Table(
