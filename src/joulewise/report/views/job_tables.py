@@ -17,8 +17,9 @@ from joulewise.units import digits
 if TYPE_CHECKING:
     from joulewise.report.views.job import JobView
 
-_ALMOST_NEVER: Final = 0.005
-_ALMOST_SURE: Final = 0.995
+# Shares that would be rounded to 0 or 100 %.
+_ALMOST_NEVER: Final = 0.005  # half a percent
+_ALMOST_SURE: Final = 0.995  # half a percent less than all
 OUTCOMES: Final = {
     TryStatus.REACHED: "reached",
     TryStatus.STOPPED_EARLY: "stopped early",
