@@ -83,13 +83,13 @@ def test_its_json_has_the_keys_of_the_design(tuning):
     payload = json.loads(json.dumps(t.tune_json(tuning), allow_nan=False))
     assert list(payload) == [
         *("metric", "axes", "settled", "reason", "chosen", "reference", "tried", "saving"),
-        *("exploration", "changes", "step_source", "program_metrics"),
+        *("exploration", "changes", "step_source", "program_metrics", "early_end"),
     ]
     for tried in payload["tried"]:
         assert set(tried) == {"settings", "steps", "step_time_s", "step_energy_j"}
         assert set(tried["step_time_s"]) == {"mean", "low", "high"}
     if payload["saving"]:
-        assert set(payload["saving"]) == {"energy", "time"}
+        assert set(payload["saving"]) == {"energy", "time", "method", "pairs"}
         assert set(payload["saving"]["energy"]) == {"value", "error"}
     if payload["exploration"]:
         assert set(payload["exploration"]) == {"steps", "time_s", "energy_j"}

@@ -153,6 +153,40 @@ def test_a_closed_stdout_stays_closed(heard):
     assert (done.stderr, heard.read_bytes()) == (b"Bad file descriptor",) * 2
 
 
+# The front process stays, and neither waits for the copier nor closes its ends.
+ENDING = """
+import os, pathlib, signal, subprocess, sys, tempfile
+from joulewise.process.output_copy import CopiedOutput, OutputListener
+
+def own_ends():
+    return len(os.listdir("/proc/self/fd"))
+
+before = own_ends()
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder, "output")
+    os.mkfifo(path)
+    listener, output = OutputListener(path), CopiedOutput(path)
+signal.alarm(60)  # an end that stays open would be waited for without end
+(copier,) = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+child = subprocess.Popen(["true"], stdout=output.streams[0], stderr=output.streams[1])
+output.started()
+child.wait()
+_, status = os.waitpid(int(copier), 0)
+output.check()
+output.close()
+listener.close()
+sys.exit(f"left open: {own_ends() - before}" if own_ends() != before else status)
+"""
+
+
+def test_the_last_end_that_the_command_closes_is_the_end_of_its_output():
+    """Neither the front process nor the copier keeps an end at which the command could write."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING], capture_output=True, timeout=DEADLINE_S, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_copier_goes_on_when_the_front_process_is_killed():
     """Also before it has heard all that the copier told it."""
     front, its = socket.socketpair()

@@ -10,15 +10,19 @@ from click.testing import CliRunner
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import write_result
 from joulewise.cli import joulewise as cli
+from joulewise.data.tuning import TuningEnd, TuningState
 from joulewise.report.charts.run.tuning import chart_tried
 from joulewise.report.views.live import RunWatch, foretold
 from joulewise.report.views.tuning import tuner_state, tuning_view
 from joulewise.store.checksums import damaged_files, with_checksum, write_final_checksums
 from joulewise.store.layout import TUNING
+from joulewise.store.manifest import RecorderRecord
 from joulewise.store.tuning_file import (
+    KILLED_TUNER,
     UnreadableTuningError,
     load_tuning,
     read_tuning,
+    write_early_end,
     write_tuning,
 )
 from tests.helpers.run_directories import PID, MadeRun, device
@@ -143,7 +147,15 @@ def test_what_was_written_is_read(run):
     assert load_tuning(run) is None
 
 
-def test_a_run_in_progress_is_read_again_when_it_changes(run):
+@pytest.fixture
+def recorded(tmp_path):
+    """A run in progress."""
+    made = MadeRun(tmp_path / "20260101-000000-bbbb").fast(device("gpu0"), lambda _: 200)
+    return made.write(state="recording", recorder=RecorderRecord.of_this_process())
+
+
+def test_a_run_in_progress_is_read_again_when_it_changes(recorded):
+    run = recorded
     write_tuning(run, exploring_tuning())
     watch = RunWatch(run)
     assert watch.look().tuner.startswith("tuning: exploring, 34 steps, now 250 W, SM 900 MHz")
@@ -151,3 +163,39 @@ def test_a_run_in_progress_is_read_again_when_it_changes(run):
     assert watch.look().tuner.startswith("tuning has ended: 200 W, SM 1200 MHz saves 24.0")
     (run / TUNING).unlink()
     assert watch.look().tuner == ""
+
+
+def test_the_end_of_a_tuner_that_was_killed_is_noted_by_another(run):
+    write_tuning(run, exploring_tuning())
+    for known in (None, True, None):  # what was once seen to be back stays so
+        write_early_end(run, TuningEnd(4.5, KILLED_TUNER, known))
+    tuning = load_tuning(run)
+    assert tuning.state is TuningState.ENDED
+    assert tuning.early_end == TuningEnd(4.5, KILLED_TUNER, True)
+    assert (tuning.reason, tuning.phases[-1].start_s) == (KILLED_TUNER, 4.5)
+    assert tuning_view(tuning).finding == "Nothing was chosen"
+
+
+def test_an_end_that_the_tuner_noted_itself_is_kept(run):
+    write_early_end(run, TuningEnd(99.0, KILLED_TUNER))
+    assert load_tuning(run) == ended_tuning()
+
+
+def test_a_tuner_that_was_killed_with_its_run_has_ended(run):
+    write_tuning(run, exploring_tuning())
+    tuning = load_tuning(run)
+    assert tuning.state is TuningState.ENDED
+    assert tuning.early_end == TuningEnd(exploring_tuning().phases[-1].end_s, KILLED_TUNER)
+    write_result(run, analyse(run))
+    now = RunWatch(run).look()
+    assert now.tuner.startswith("tuning ended after 3.00 s: the tuner was killed; ")
+    shown = CliRunner().invoke(cli, ["--store", str(run.parent), "show", "last"])
+    assert "now: exploring" not in shown.output
+    assert "ended after 3.00 s" in " ".join(shown.output.split())
+    listed = CliRunner().invoke(cli, ["--store", str(run.parent), "ls"])
+    assert "tuning ended early" in listed.output
+
+
+def test_the_tuner_of_a_run_that_is_recorded_goes_on(recorded):
+    write_tuning(recorded, exploring_tuning())
+    assert load_tuning(recorded) == exploring_tuning()

@@ -228,6 +228,6 @@ def _tune_json(outcome: CommandOutcome, wanted: TuningRequest, reason: str) -> d
         "saving": None,
         "exploration": None,
     }
-    nothing |= {"step_source": None, "program_metrics": []}
+    nothing |= {"step_source": None, "program_metrics": [], "early_end": None}
     head = {"metric": wanted.metric, "axes": list(wanted.axes), "settled": False, "reason": reason}
     return {"tune": {**head, **nothing, "changes": []}}

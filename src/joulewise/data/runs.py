@@ -85,6 +85,7 @@ class WarningCode(QualityWarningCode, Enum):
     NO_MARKS = "no_marks"
     OVERLAP = "runs_overlap"
     BUDGET = "budget"
+    TUNING_ENDED = "tuning_ended"
 
 
 DOUBTFUL: Final = frozenset(

@@ -82,6 +82,19 @@ class TuningRestart:
 
 
 @dataclass(frozen=True)
+class TuningEnd:
+    """When and why the tuning ended while the command went on.
+
+    ``is_restored`` is whether the settings from before were seen to be back, None where nobody
+    could look: they are put back by the guardian, or by the next joulewise command.
+    """
+
+    at_s: float
+    reason: str
+    is_restored: bool | None = None
+
+
+@dataclass(frozen=True)
 class SavedShare:
     """A share saved (positive) or lost (negative), and the half-width of its 95 % interval."""
 
@@ -93,8 +106,9 @@ class SavedShare:
 class Saving:
     """What the chosen setting saves against the reference, per step.
 
-    - ``method``: what it rests on: ``trials``, ``proof`` (blocks that alternate, ``--prove``) or
-      ``checks`` (steps that stay at the reference, ``--keep-checking``)
+    - ``method``: what it rests on: ``trials`` (the means in ``Tuning.tried``), ``fit`` (the fitted
+      curves, as long as no steps at the chosen setting were measured), ``proof`` (blocks that
+      alternate, ``--prove``) or ``checks`` (steps that stay at the reference, ``--keep-checking``)
     - ``pairs``: how many blocks at the reference were compared with blocks at the choice
     """
 
@@ -160,6 +174,7 @@ class Tuning:
 
     - ``axes``: the keys of the settings that are tuned
     - ``settled``: whether a setting was chosen; ``reason`` says why, or why none was
+    - ``early_end``: when and why it ended before the command, None where it did not
     - ``chosen``: the last one chosen, None before; a value of None is what the device had before
     - ``devices``: whose energy is counted
     - ``probability``: that no other setting is better by more than a tolerance of 1 %
@@ -190,6 +205,7 @@ class Tuning:
     known: tuple[KnownSetting, ...] = ()
     program_metrics: tuple[ProgramMetric, ...] = ()
     notes: tuple[str, ...] = ()
+    early_end: TuningEnd | None = None
     format: int = TUNING_FORMAT
 
 
@@ -204,7 +220,7 @@ def tune_json(tuning: Tuning) -> dict[str, Any]:
         "chosen": encode(tuning.chosen),
         "reference": encode(tuning.reference),
         "tried": encode(tuning.tried),
-        "saving": saving and {"energy": encode(saving.energy), "time": encode(saving.time)},
+        "saving": encode(saving),
         "exploration": exploration
         and {
             "steps": exploration.steps,
@@ -214,4 +230,5 @@ def tune_json(tuning: Tuning) -> dict[str, Any]:
         "changes": encode(tuning.changes),
         "step_source": tuning.step_source and tuning.step_source.name.lower(),
         "program_metrics": encode(tuning.program_metrics),
+        "early_end": encode(tuning.early_end),
     }

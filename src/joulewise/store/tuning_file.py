@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,9 +16,10 @@ from joulewise.store.layout import TUNING
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Setting
-    from joulewise.data.tuning import FittedSetting, SettingSteps, StepEstimate, Tuning
+    from joulewise.data.tuning import FittedSetting, SettingSteps, StepEstimate, Tuning, TuningEnd
 
 _LARGEST: Final = 2.0**53  # up to which a float has every integer: no time, energy or count is more
+KILLED_TUNER: Final = "the tuner was killed"
 _HINT: Final = "the energy of the run is not affected; what was tuned is shown nowhere"
 
 
@@ -33,6 +35,42 @@ def write_tuning(run: Path, tuning: Tuning, *, durable: bool = True) -> None:
     replace_file(run / TUNING, with_checksum(text), durable=durable)
 
 
+def write_early_end(run: Path, end: TuningEnd) -> None:
+    """Note that a tuner has ended which could not do so itself; nothing where it wrote no file.
+
+    OSError where that fails.
+    """
+    try:
+        tuning = _load_stored(run)
+    except UnreadableTuningError:
+        return
+    if tuning is not None:
+        write_tuning(run, with_early_end(tuning, end))
+
+
+def with_early_end(tuning: Tuning, end: TuningEnd) -> Tuning:
+    """The tuning as it is once its tuner has ended; an end that is noted already is kept.
+
+    Of such an end, only whether the settings are back may become known later.
+    """
+    from joulewise.data.tuning import TuningPhase, TuningState
+
+    if tuning.state is TuningState.ENDED:
+        known = tuning.early_end
+        if known is not None and known.is_restored is None and known.reason == end.reason:
+            known = replace(known, is_restored=end.is_restored)
+        return replace(tuning, early_end=known)
+    last_s = tuning.phases[-1].end_s if tuning.phases else 0.0
+    end_s = max(end.at_s, last_s)
+    return replace(
+        tuning,
+        state=TuningState.ENDED,
+        reason=tuning.reason if tuning.settled else end.reason,
+        phases=(*tuning.phases, TuningPhase(TuningState.ENDED, None, end_s, end_s)),
+        early_end=replace(end, at_s=end_s),
+    )
+
+
 def read_tuning(run: Path) -> Tuning | None:
     """The tuning of a run; None where there was none, or where its file cannot be read."""
     try:
@@ -42,7 +80,17 @@ def read_tuning(run: Path) -> Tuning | None:
 
 
 def load_tuning(run: Path) -> Tuning | None:
-    """The tuning of a run, None where there was none; raises UnreadableTuningError."""
+    """The tuning of a run, None where there was none; raises UnreadableTuningError.
+
+    Where the run is over and its tuner noted no end, both were killed: the end is the last that is
+    known.
+    """
+    tuning = _load_stored(run)
+    return None if tuning is None else _with_end_of_run(run, tuning)
+
+
+def _load_stored(run: Path) -> Tuning | None:
+    """As it was written."""
     from joulewise.data.tuning import TUNING_FORMAT, Tuning
     from joulewise.store.checksums import read_checked_json, read_checksums
 
@@ -69,6 +117,21 @@ def load_tuning(run: Path) -> Tuning | None:
     if problem:
         raise UnreadableTuningError(f"{TUNING} is damaged: {problem}", _HINT)
     return tuning
+
+
+def _with_end_of_run(run: Path, tuning: Tuning) -> Tuning:
+    from joulewise.data.tuning import TuningEnd, TuningState
+    from joulewise.store.manifest import read_manifest
+    from joulewise.store.runs import RECORDING, status
+
+    if tuning.state is TuningState.ENDED:
+        return tuning
+    try:
+        is_over = status(read_manifest(run)) != RECORDING
+    except JoulewiseError:  # whoever shows the run says so
+        return tuning
+    last_s = tuning.phases[-1].end_s if tuning.phases else 0.0
+    return with_early_end(tuning, TuningEnd(last_s, KILLED_TUNER)) if is_over else tuning
 
 
 def _find_problem(tuning: Tuning) -> str:

@@ -402,6 +402,37 @@ def test_the_cost_of_exploring_is_that_of_its_steps():
     assert tuning.exploration.energy_j == pytest.approx(joules, rel=0.05)
 
 
+@pytest.mark.parametrize("overhead_w", [0.0, 400.0])
+def test_the_saving_is_that_of_the_means_in_the_table(overhead_w):
+    """One kind of number: what is said of the choice follows from what is shown of the steps."""
+    options = TuningOptions(overhead_w=overhead_w)
+    job = make_job("energy", options=options, noise=0.03).run(400, until=is_settled).run(60)
+    tuning = job.controller.tuning()
+    tried = {one.settings: one for one in tuning.tried}
+    choice, before = tried[tuning.chosen], tried[tuning.reference]
+    energy = 1 - choice.step_energy_j.mean / before.step_energy_j.mean
+    time = 1 - choice.step_time_s.mean / before.step_time_s.mean
+    assert tuning.saving.method == "trials"
+    assert tuning.saving.energy.value == pytest.approx(energy, abs=1e-9)
+    assert tuning.saving.time.value == pytest.approx(time, abs=1e-9)
+    # And of energies within the boundary: the overhead draws as long as a step takes.
+    index = job.controller.chosen
+    time_s, energy_j = job.true(index)
+    assert choice.step_energy_j.mean == pytest.approx(energy_j + overhead_w * time_s, rel=0.03)
+    (fitted,) = (one for one in tuning.fitted if one.settings == tuning.chosen)
+    assert fitted.step_energy_j.mean == pytest.approx(choice.step_energy_j.mean, rel=0.03)
+
+
+def test_an_end_before_the_job_is_told_apart_from_why_the_choice_was_made():
+    job = make_job("edp").run(2000, until=is_settled)
+    why = job.controller.reason
+    job.controller.end(job.t_ns, "rank 1 has marked nothing for 5 s", is_early=True)
+    tuning = job.controller.tuning()
+    assert tuning.reason == why
+    assert tuning.early_end.reason == "rank 1 has marked nothing for 5 s"
+    assert tuning.early_end.at_s == pytest.approx(tuning.phases[-1].start_s)
+
+
 def test_its_json_is_plain():
     job = make_job("edp", options=TuningOptions(prove=True)).run(400)
     payload = tune_json(job.controller.tuning())

@@ -8,6 +8,7 @@ import pytest
 from joulewise.data.tuning import StepSource
 from joulewise.optimise.live.load_signal import (
     ActivitySteps,
+    LoadPeriod,
     LoadReadings,
     PowerSteps,
     find_load_period,
@@ -54,6 +55,15 @@ def test_waves_of_power_have_a_period():
 def test_other_loads_have_none(lengths_s):
     t_ns, power_w, _ = power(lengths_s)
     assert isinstance(find_load_period(readings((t_ns, power_w))), str)
+
+
+@pytest.mark.parametrize(("longest", "has_period"), [(1.4, True), (2.2, False)])
+def test_waves_that_differ_too_much_in_length_are_no_period(longest, has_period):
+    """They are alike in form; by how much lengths differ decides, at 15 % (standard deviation)."""
+    lengths_s = 1.6 * np.array([1.0] * 10 + [longest] + [1.0] * 9)
+    t_ns, power_w, _ = power(lengths_s)
+    found = find_load_period(readings((t_ns, power_w)))
+    assert isinstance(found, LoadPeriod) == has_period, found
 
 
 def test_waves_within_waves_are_one_period():

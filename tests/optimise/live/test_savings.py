@@ -48,6 +48,18 @@ def test_the_order_is_abba():
     assert [SavingProof.is_choice(place) for place in range(8)] == [False, True, True, False] * 2
 
 
+def test_what_draws_besides_counts_for_as_long_as_a_step_takes():
+    """The dearer the time, the less a slower setting saves."""
+    blocks = [replace(one, overhead_w=400.0) for one in make_blocks(48, heat=0.02, noise=0.001)]
+    time_s, energy_j = 0.115, 30.0
+    before_j = energy_j + 400.0 * time_s
+    after_j = energy_j * math.exp(LOG_ENERGY) + 400.0 * time_s * math.exp(LOG_TIME)
+    estimate = estimate_saving(blocks)
+    wanted = math.log(after_j / before_j)
+    assert estimate.log_energy == pytest.approx(wanted, abs=estimate.log_energy_half)
+    assert estimate.log_energy_half < 0.2 * abs(wanted - LOG_ENERGY)
+
+
 @pytest.mark.parametrize("trend", [-0.05, 0.0, 0.05])
 def test_drift_cancels(trend):
     steady, drifting = (

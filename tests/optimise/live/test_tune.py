@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from joulewise.data.tuning import TuningState
+from joulewise.formatting import seconds
 from joulewise.store.tuning_file import read_tuning
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone
-from tests.helpers.run_processes import runs
+from tests.helpers.run_processes import environ_of, runs
 from tests.optimise.live.tuned_jobs import BEFORE_W, STATUS, tuning
 
 
@@ -74,6 +75,8 @@ MODULES = {
 def test_whoever_is_killed_all_goes_back(who, tmp_path):
     with tuning(tmp_path, "--axis", "power-limit") as job:
         eventually(lambda: job.limit_w() != BEFORE_W)
+        threads = [environ_of(pid) for pid in (job.pid_of(MODULES["tuner"]), job.command_pid)]
+        assert [each.get("OPENBLAS_NUM_THREADS") for each in threads] == ["1", None]
         own = {"front": job.process.pid, "command": job.command_pid}
         os.kill(own.get(who) or job.pid_of(MODULES[who]), signal.SIGKILL)
         eventually(lambda: job.limit_w() == BEFORE_W)
@@ -85,6 +88,11 @@ def test_whoever_is_killed_all_goes_back(who, tmp_path):
             assert (out, status) == ("trained\n", STATUS)
             assert said.count("tuning ended: ") == 1
             assert job.limit_w() == BEFORE_W
+            tuned = read_tuning(job.run)
+            assert tuned.state is TuningState.ENDED
+            assert tuned.early_end.at_s > 0
+            assert tuned.early_end.is_restored
+            assert f"tuning ended after {seconds(tuned.early_end.at_s)}" in " ".join(said.split())
         eventually(lambda: not any(map(job.pid_of, MODULES.values())))
 
 

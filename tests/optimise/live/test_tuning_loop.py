@@ -11,6 +11,7 @@ from joulewise.data.tuning import (
     StepEstimate,
     StepSource,
     Tuning,
+    TuningEnd,
     TuningRestart,
     TuningState,
 )
@@ -39,6 +40,7 @@ class ScriptedController:
     pending: list = field(default_factory=list)
     steps: list = field(default_factory=list)
     epochs: tuple | None = None
+    early_end: TuningEnd | None = None
     policy: object = field(
         default_factory=lambda: SimpleNamespace(
             candidates=[TuningCandidate(watts) for watts in (300.0, 200.0, 100.0)], reference=0
@@ -65,8 +67,9 @@ class ScriptedController:
         self.refused.append((index, why))
         self.wanted = 0
 
-    def end(self, _now_ns, reason=""):
+    def end(self, now_ns, reason="", *, is_early=False):
         self.state, self.reason = TuningState.ENDED, reason or self.reason
+        self.early_end = TuningEnd(now_ns / NS_PER_S, reason) if is_early else None
 
     def update(self, _now_ns):
         wanted = None if self.state is TuningState.ENDED else self.wanted
@@ -82,6 +85,7 @@ class ScriptedController:
             BEFORE,
             chosen=self.chosen,
             changes=self.changes,
+            early_end=self.early_end,
         )
 
 
@@ -204,6 +208,7 @@ def test_a_fault_ends_it_with_its_reason_and_puts_back(rig, what):
     assert rig.said == ["tuning ended: it broke"]
     assert rig.settings.closed >= 1
     assert rig.saved[-1].state is TuningState.ENDED
+    assert rig.saved[-1].early_end == TuningEnd(2.0, "it broke", is_restored=True)
 
 
 def test_what_it_does_is_said_once(rig):
@@ -229,6 +234,7 @@ def test_without_steps_it_says_so_once_and_at_the_end(rig):
     assert len(rig.said) == 1
     assert "no steps" in rig.said[0]
     assert rig.saved[-1].reason == "the program marked no steps"
+    assert rig.saved[-1].early_end is None  # the command has ended
 
 
 def test_what_cannot_be_put_back_is_known(rig):
@@ -236,6 +242,7 @@ def test_what_cannot_be_put_back_is_known(rig):
     rig.update(1)
     rig.loop.end(2 * NS_PER_S)
     assert rig.loop.unrestored == ("gpu0 was not restored; run `joulewise restore`",)
+    assert rig.saved[-1].notes == rig.loop.unrestored
 
 
 def test_a_full_disk_does_not_end_it(rig):

@@ -14,6 +14,7 @@ from joulewise.data.tuning import (
     SettingSteps,
     StepEstimate,
     Tuning,
+    TuningEnd,
     TuningRestart,
     TuningState,
 )
@@ -58,7 +59,10 @@ def test_what_won_and_what_it_saves():
     saved = "saves 21.2 ± 1.4 % of the energy, for 10.2 ± 1.2 % more time"
     assert shown.finding == f"195 W, SM 1222 MHz {saved}"
     facts = "\n".join(shown.facts)
-    assert "measured by blocks of steps at both settings in turn (--prove), 12 comparisons" in facts
+    wanted = (
+        "known by blocks of steps at both settings in turn (--prove), 12 comparisons; the table"
+    )
+    assert wanted in facts
     assert "exploring took 164 steps, 19.6 s and 3.14 kJ: 115 J more" in facts
     assert "explored again after 1 min 01 s: the time of a step has changed" in facts
     assert [row[0] for row in shown.tried.rows] == [
@@ -90,6 +94,29 @@ def test_a_loss_is_called_one():
     loss = Saving(SavedShare(-0.02, 0.01), SavedShare(0.05, 0.01), "trials", 0)
     wanted = "takes 2.0 ± 1.0 % more of the energy, in 5.0 ± 1.0 % less time"
     assert saving_text(loss) == wanted
+
+
+def test_a_saving_by_the_fitted_curves_is_called_so_wherever_it_is_shown():
+    fitted = tuning(saving=replace(SAVING, method="fit", pairs=0), state=TuningState.HOLDING)
+    shown = tuning_view(fitted)
+    by_fit = "10.2 ± 1.2 % more time (by the fitted curves)"
+    assert by_fit in shown.finding
+    assert by_fit in tuner_state(fitted)
+    assert any("known by the curves fitted to all measured steps" in fact for fact in shown.facts)
+    assert any("fitted" in cell for row in shown.account.rows for cell in row)
+
+
+@pytest.mark.parametrize(
+    ("is_restored", "said"), [(True, "are back"), (False, "may not be back"), (None, "guardian")]
+)
+def test_a_tuning_that_ended_before_its_command_says_when_and_why(is_restored, said):
+    ended = tuning(early_end=TuningEnd(61.0, "rank 1 has marked nothing for 5 s", is_restored))
+    facts = tuning_view(ended).facts
+    (line,) = (fact for fact in facts if fact.startswith("tuning ended after 1 min 01 s: rank 1"))
+    assert said in line
+    assert line in tuner_state(ended)
+    # Why the choice was made is another matter.
+    assert any(fact.startswith("chosen because it is the best") for fact in facts)
 
 
 def test_nothing_was_chosen():
@@ -143,11 +170,10 @@ def test_the_state_while_it_holds_counts_the_steps_of_checks():
     )
 
 
-def test_the_best_so_far_holds_the_bound_and_counts_the_overhead():
+def test_the_best_so_far_holds_the_bound():
     exploring = written.exploring_tuning()
     assert best_setting(exploring) == written.CHOSEN
     assert best_setting(replace(exploring, max_slowdown=1.05)) == written.BEFORE
-    assert best_setting(replace(exploring, overhead_w=5000.0)) == written.BEFORE
 
 
 @pytest.mark.parametrize("metric", ["cost:0.5", "unknown"])

@@ -20,6 +20,7 @@ from joulewise.analyse.time_intervals import TimeInterval
 from joulewise.budget import describe_whole_run
 from joulewise.data import Kind, QualityWarning, WarningCode, total
 from joulewise.data.tuning import Tuning
+from joulewise.formatting import plain, seconds
 from joulewise.record.environment import FrameworkUse
 from joulewise.store.manifest import Manifest
 from joulewise.store.spans import SpanTable
@@ -198,6 +199,7 @@ def find_warnings(
     yield from from_notes(manifest, sum(one.value for one in known if one), run.time_s)
     yield from clock_set(manifest)
     yield from recorder_ended(manifest, state, run, last_row_ns)
+    yield from tuning_ended(tuning)
     yield from late(manifest)
     yield from no_baseline(manifest, counted)
     for measured in counted:
@@ -263,6 +265,24 @@ def recorder_ended(
         WarningCode.RECORDER_ENDED,
         f"the recorder ended before the run was over{up_to}",
         hint or "see dmesg: the kernel kills processes when memory runs out",
+    )
+
+
+def tuning_ended(tuning: Tuning | None) -> Iterator[QualityWarning]:
+    """The tuner ended while the command went on: at the settings from before."""
+    if tuning is None or tuning.early_end is None:
+        return
+    end = tuning.early_end
+    hint = {
+        True: "the rest of the run is at the settings from before, which are back",
+        False: "the settings from before may not be back: run joulewise restore",
+        None: "the settings from before are put back by their guardian, or the next joulewise "
+        "command",
+    }
+    yield QualityWarning(
+        WarningCode.TUNING_ENDED,
+        f"the tuning ended after {seconds(end.at_s)}, before the command: {plain(end.reason)}",
+        hint[end.is_restored],
     )
 
 

@@ -178,7 +178,7 @@ class Controller:
     def refuse(self, index: int, at_ns: int, why: str) -> None:
         """The setting could not be set. Without the reference, the tuning ends."""
         if index == self.policy.reference:
-            self.end(at_ns, f"the reference could not be set: {why}")
+            self.end(at_ns, f"the reference could not be set: {why}", is_early=True)
             return
         self._record.add_note(f"{self._record.setting(index)} could not be set: {why}")
         self._exclude(index, at_ns)
@@ -241,8 +241,12 @@ class Controller:
         each_ns = (now_ns - since_ns) / (done - first)
         self._end_forecast_ns = round(now_ns + max(total - done, 0) * each_ns)
 
-    def end(self, now_ns: int, reason: str = "") -> None:
-        """The job has ended, or the tuning has to; nothing is wanted from here on."""
+    def end(self, now_ns: int, reason: str = "", *, is_early: bool = False) -> None:
+        """The job has ended, or the tuning has to; nothing is wanted from here on.
+
+        ``reason`` says why nothing was chosen, and ``is_early`` that it is why the tuning ends
+        while the job goes on.
+        """
         if self.state is TuningState.ENDED:
             return
         self._tell_trial()
@@ -250,10 +254,10 @@ class Controller:
         self.state = TuningState.ENDED
         self._record.enter(self.state, None, now_ns)
         self._pending.clear()
-        if reason:
-            self.reason = reason
-        elif not was_settled:
-            self.reason = "the job ended before a setting was chosen"
+        if is_early:
+            self._record.add_early_end(now_ns, reason)
+        if not was_settled:
+            self.reason = reason or "the job ended before a setting was chosen"
 
     # What to do
 
@@ -542,7 +546,7 @@ class Controller:
         ):
             return
         span_s = (self._record.seconds(block.start_ns), self._record.seconds(block.end_ns))
-        paired = PairedBlock(*span_s, is_choice, time_s, step_j)
+        paired = PairedBlock(*span_s, is_choice, time_s, step_j, self._options.overhead_w)
         state = self._record.state_at(block.end_ns)
         if state is TuningState.PROVING:
             self._proof.add(paired)
@@ -558,7 +562,7 @@ class Controller:
             if now_ns - block.end_ns > _LATEST_ENERGY_S * NS_PER_S:
                 self.add_energy(block, None)
         if self._lost_blocks >= _MOST_LOST_BLOCKS and self.state is not TuningState.ENDED:
-            self.end(now_ns, "the energy of the steps could not be read")
+            self.end(now_ns, "the energy of the steps could not be read", is_early=True)
 
     # Account
 

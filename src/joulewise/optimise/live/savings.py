@@ -81,17 +81,27 @@ _LEAST_VALUES: Final = 4
 
 @dataclass(frozen=True)
 class PairedBlock:
-    """Steps at the reference or the choice: when, and the mean time and energy of one of them."""
+    """Steps at the reference or the choice: when, and the mean time and energy of one of them.
+
+    ``step_energy_j`` is of the GPUs; ``overhead_w`` is the power of what counts besides.
+    """
 
     start_s: float
     end_s: float
     is_choice: bool
     step_time_s: float
     step_energy_j: float
+    overhead_w: float = 0.0
 
     @property
     def power_w(self) -> float:
+        """Of the GPUs."""
         return self.step_energy_j / self.step_time_s
+
+    @property
+    def whole_step_energy_j(self) -> float:
+        """With what counts besides the GPUs."""
+        return self.step_energy_j + self.overhead_w * self.step_time_s
 
 
 @dataclass(frozen=True)
@@ -169,7 +179,7 @@ def estimate_saving(blocks: Sequence[PairedBlock]) -> SavingEstimate | None:
     pairs = min(choices, len(used) - choices)
     if len(used) < MIN_BLOCKS or pairs < 2:
         return None
-    log_energy = _fit_ratio(used, np.log([block.step_energy_j for block in used]), "energy")
+    log_energy = _fit_ratio(used, np.log([block.whole_step_energy_j for block in used]), "energy")
     log_time = _fit_ratio(used, np.log([block.step_time_s for block in used]), "time")
     return SavingEstimate(*log_energy, *log_time, pairs)
 
@@ -221,7 +231,8 @@ def _fit_all(blocks: Sequence[PairedBlock], values: Array, kept: Flags, kind: st
     fits = []
     for heat_s in _HEAT_TIMES_S:
         start = np.exp(-(middle_s - middle_s[0]) / heat_s)
-        columns = [ones, trend, is_choice, _excess_heat(blocks, heat_s), start]
+        excess = _excess_heat(blocks, heat_s, has_overhead=kind == "energy")
+        columns = [ones, trend, is_choice, excess, start]
         design = np.stack(columns, axis=1)[kept]
         for share in _WALK_SHARES:
             covariance = np.eye(int(kept.sum())) + share / block_s * walk
@@ -280,8 +291,11 @@ def _has_both(blocks: Sequence[PairedBlock], kept: Flags) -> bool:
     return len(choices) >= MIN_BLOCKS and 2 <= choices.sum() <= len(choices) - 2
 
 
-def _excess_heat(blocks: Sequence[PairedBlock], heat_s: float) -> Array:
+def _excess_heat(blocks: Sequence[PairedBlock], heat_s: float, *, has_overhead: bool) -> Array:
     """How far the heat in each block is from what its setting leads to, as a share of its power.
+
+    That is the power of the GPUs, ``has_overhead`` with what counts besides: heat changes the time
+    of a step by a share of the former, and its whole energy by a share of the latter.
 
     Heat is told in the watts that would keep it: it follows power exponentially. The time between
     two blocks is given to the later one, whose setting was in force for most of it. Where it was
@@ -298,7 +312,8 @@ def _excess_heat(blocks: Sequence[PairedBlock], heat_s: float) -> Array:
         heat_w = power_w + (heat_w - power_w) * math.exp(-(block.start_s - before_s) / heat_s)
         length = max((block.end_s - block.start_s) / heat_s, 1e-9)
         mean_w = power_w + (heat_w - power_w) * -math.expm1(-length) / length
-        excess.append(mean_w / power_w - 1)
+        besides_w = block.overhead_w if has_overhead else 0.0
+        excess.append((mean_w - power_w) / (power_w + besides_w))
         heat_w = power_w + (heat_w - power_w) * math.exp(-length)
         before_s = block.end_s
     return np.array(excess)

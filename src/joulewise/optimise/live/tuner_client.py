@@ -26,18 +26,25 @@ from typing import TYPE_CHECKING, Any, Final
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.process.child import start_process
 from joulewise.process.json_lines import JsonSocket, Message
+from joulewise.store.tuning_file import KILLED_TUNER
+from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from joulewise.metrics.boundary import View
 
 _MAIN: Final = "joulewise.optimise.live.tuner_process"
+# For the tuner alone, not for the command: libraries of linear algebra would start a thread for
+# every core. The matrices of a decision are small: with two threads it takes twice the processor
+# time (34 instead of 16 ms, measured over two axes).
+_ONE_THREAD: Final = dict.fromkeys(
+    ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
 # Chosen. The start takes a discovery (20 s at most) and a guardian's start (20 s at most); the end,
 # the release of a few leases, each of which answers within 15 s. Doubled, a command waits twice as
 # long for a tuner that hangs in a driver.
 _START_DEADLINE_S: Final = 40.0
 _END_DEADLINE_S: Final = 20.0
 _POLL_S: Final = 0.1
-_KILLED: Final = "the tuner was killed, and its settings go back"
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,10 @@ class TunerClient:
         self._connection = connection
         self._apart = apart
         self._process = process
+        self._pid = process.pid if process else 0
+        self._run: Path | None = None
+        self._begun_ns = 0
+        self._lost_at_s: float | None = None  # when it ended by itself or was killed
         self._say = say
         self.reason = reason
         self.unrestored: tuple[str, ...] = ()
@@ -152,7 +163,8 @@ class TunerClient:
         ``apart``: it is not a child of this process, for programs that wait for all of theirs.
         """
         try:
-            ours, process = start_process(_MAIN, environ, is_child=not apart)
+            own_environ = {**environ, **_ONE_THREAD}
+            ours, process = start_process(_MAIN, own_environ, is_child=not apart)
         except OSError as error:
             client = cls(None, None, say)
             client._give_up(f"no tuner can be started ({error.strerror})")
@@ -168,6 +180,7 @@ class TunerClient:
     def begin(self, run: Path) -> None:
         """Tune the command that is recorded in this run directory."""
         if self._connection:
+            self._run, self._begun_ns = run, time.monotonic_ns()
             self._connection.send("begin", run=str(run))
 
     @property
@@ -181,7 +194,7 @@ class TunerClient:
             for message in self._connection.receive():
                 self._handle(message)
             if self._connection and self._connection.closed:
-                self._give_up(_KILLED)
+                self._give_up(KILLED_TUNER, "its settings go back")
         return ""
 
     def as_json(self) -> dict[str, dict[str, float]]:
@@ -191,6 +204,7 @@ class TunerClient:
     def close(self) -> None:
         """End the tuning and wait until all settings are back."""
         if self._connection is None:
+            self._note_end(is_over=True)
             return
         self._connection.send("end")
         deadline_s = time.monotonic() + _END_DEADLINE_S
@@ -202,7 +216,7 @@ class TunerClient:
         if self._connection and not self._connection.closed:
             self._give_up(f"the tuner did not answer for {_END_DEADLINE_S:g} s")
         elif self._connection:
-            self._give_up(_KILLED)
+            self._give_up(KILLED_TUNER, "its settings go back")
 
     def leave(self) -> None:
         """In a forked child: close our copy, so that the tuner notices the parent's end."""
@@ -241,8 +255,25 @@ class TunerClient:
     def _give_up(self, reason: str, hint: str = "") -> None:
         self.reason = reason
         self._end_process(patience_s=0.0)
+        self._lost_at_s = (time.monotonic_ns() - self._begun_ns) / NS_PER_S
+        self._note_end()
         rest = f"; {hint}" if hint else ""
         self._say(f"tuning ended: {reason}; the command goes on without tuning{rest}")
+
+    def _note_end(self, *, is_over: bool = False) -> None:
+        """Write in the run that the tuner has ended, which it could not do itself.
+
+        ``is_over``: the command has ended, long after: its settings must be back.
+        """
+        if self._run is None or self._lost_at_s is None:
+            return
+        from joulewise.data.tuning import TuningEnd
+        from joulewise.store.tuning_file import write_early_end
+
+        is_restored = _are_settings_back(self._pid)
+        known = is_restored or (None if not is_over else False)
+        with suppress(OSError, JoulewiseError):  # a full disk: readers of the run find it out
+            write_early_end(self._run, TuningEnd(self._lost_at_s, self.reason, known))
 
     def _end_process(self, patience_s: float) -> None:
         """Hang up; what it holds is put back by the guardian, whatever the tuner does."""
@@ -269,6 +300,17 @@ class TunerClient:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_POLL_S)  # in a driver's call, not even SIGKILL ends it
         self._process = None
+
+
+def _are_settings_back(pid: int) -> bool:
+    """Whether no journal lists a setting that this process held."""
+    from joulewise.control.status import list_held_settings
+    from joulewise.process.state_dir import state_folders
+
+    with suppress(OSError, JoulewiseError):
+        folders = state_folders(os.environ)
+        return all(each.holder.pid != pid for one in folders for each in list_held_settings(one))
+    return False
 
 
 def describe_error(error: JoulewiseError) -> dict[str, str]:

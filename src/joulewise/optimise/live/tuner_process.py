@@ -78,8 +78,6 @@ _NO_STEPS: Final = {
     StepSource.ACTIVITY: "the activity of the GPU showed no whole step",
     StepSource.PROGRESS: "no two lines of the output matched --progress",
 }
-# Read when numpy is first imported: on a large node it would start a thread for every core.
-_ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Steps(Protocol):
@@ -161,6 +159,7 @@ class TuningLoop:
         self._has_told_no_steps = False
         self._slow_ns = self._saved_ns = 0
         self._shown: Tuning | None = None
+        self._is_put_back = False
         self.unrestored: tuple[str, ...] = ()
 
     @property
@@ -178,16 +177,15 @@ class TuningLoop:
         self._apply(now_ns)
         self._show(now_ns)
 
-    def end(self, now_ns: int, reason: str = "") -> None:
-        """Put all settings back; the job has ended, or ``reason`` says why tuning does."""
+    def end(self, now_ns: int, fault: str = "") -> None:
+        """Put all settings back; the job has ended, or ``fault`` says why tuning does before it."""
         if not self.is_over:
             with suppress(Exception):  # what the last steps took is less than putting back
                 self._add_steps()
                 self._add_logged()
                 self._add_energies()
-            if not reason and not self._has_steps:
-                reason = _NO_STEPS[self._steps.source]
-            self._controller.end(now_ns, reason)
+            no_steps = "" if self._has_steps else _NO_STEPS[self._steps.source]
+            self._controller.end(now_ns, fault or no_steps, is_early=bool(fault))
         self._put_back()
         self._write(self._record(), is_last=True)
 
@@ -252,12 +250,12 @@ class TuningLoop:
         # Of those, another holder or a lost right concern every value.
         is_about_value = isinstance(error, _OF_ONE_VALUE) and not isinstance(error, _OF_ALL_VALUES)
         if index is None or not is_about_value or self._refused >= _MOST_REFUSED:
-            self._controller.end(now_ns, error.message)
+            self._controller.end(now_ns, error.message, is_early=True)
         else:
             self._controller.refuse(index, now_ns, error.message)
 
     def _stop(self, now_ns: int, reason: str) -> None:
-        self._controller.end(now_ns, reason)
+        self._controller.end(now_ns, reason, is_early=True)
         self._put_back()
 
     def _put_back(self) -> None:
@@ -266,6 +264,7 @@ class TuningLoop:
         except JoulewiseError as error:
             self.unrestored += (f"{error.message}; {error.hint}",)
         self._in_force = None
+        self._is_put_back = True
 
     def _say_once_no_steps(self) -> None:
         if not self._has_told_no_steps:
@@ -291,6 +290,11 @@ class TuningLoop:
 
     def _record(self) -> Tuning:
         tuning = self._controller.tuning()
+        if tuning.early_end is not None and self._is_put_back:
+            is_restored = not self.unrestored
+            tuning = replace(tuning, early_end=replace(tuning.early_end, is_restored=is_restored))
+        if self.unrestored:
+            tuning = replace(tuning, notes=(*tuning.notes, *self.unrestored))
         if not self._has_steps:
             return tuning
         inferred = "steps are guessed from data loaders and optimisers"
@@ -320,7 +324,7 @@ def _news(before: Tuning | None, now: Tuning) -> list[str]:
     was_busy = before.state in {TuningState.WARMING_UP, TuningState.EXPLORING}
     is_new = now.chosen is not None and (was_busy or now.chosen != before.chosen)
     if now.state is TuningState.ENDED:
-        news.append(f"tuning ended: {now.reason}")
+        news.append(f"tuning ended: {now.early_end.reason if now.early_end else now.reason}")
     elif is_new and not is_busy:
         news.append(f"tuning: {_describe_choice(now)}: {now.reason}")
     return news
@@ -332,9 +336,11 @@ def _describe_choice(now: Tuning) -> str:
     saved = ""
     if now.saving:
         energy, time_share = now.saving.energy, now.saving.time
+        by_fit = " by the fitted curves" if now.saving.method == "fit" else ""
         saved = (
-            f", which saves {100 * energy.value:.1f} ± {100 * energy.error:.1f} % of the energy "
-            f"and takes {-100 * time_share.value:.1f} ± {100 * time_share.error:.1f} % longer"
+            f", which{by_fit} saves {100 * energy.value:.1f} ± {100 * energy.error:.1f} % "
+            f"of the energy and takes {-100 * time_share.value:.1f} ± "
+            f"{100 * time_share.error:.1f} % longer"
         )
     return f"holding {now.chosen}{saved}"
 
@@ -355,10 +361,8 @@ def main(descriptor: int) -> NoReturn:
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         front = JsonSocket(socket.socket(fileno=descriptor))
-        environ = dict(os.environ)
-        os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         try:
-            _serve(front, environ)
+            _serve(front, os.environ)
         except JoulewiseError as error:
             front.send("refused", **describe_error(error))
         except Exception as error:  # noqa: BLE001  # sent to the client: there is no stderr

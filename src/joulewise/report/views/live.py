@@ -214,7 +214,7 @@ class RunWatch:
         self._manifest: Manifest | None = None
         self._live = _Live()
         self._tuner = ""
-        self._tuner_stamp: tuple[int, ...] = _NO_FILE
+        self._tuner_stamp: tuple[Any, ...] = ()
 
     def look(self) -> RunNow:
         """Read what is new, and return the state of the run."""
@@ -246,7 +246,7 @@ class RunWatch:
             outlook=live.outlook,
             budgets=_budgets(manifest.options),
             devices=tuple(watch.now(last_ns) for watch in self._devices.values()),
-            tuner=self._read_tuner(),
+            tuner=self._read_tuner(status(manifest)),
         )
 
     def _read_manifest(self) -> Manifest:
@@ -256,9 +256,12 @@ class RunWatch:
             self._manifest, self._stamp = read_manifest(self.run), stamp
         return self._manifest
 
-    def _read_tuner(self) -> str:
-        """What the tuner is doing, or why that cannot be told; read again only if it changed."""
-        stamp = _file_stamp(self.run / TUNING)
+    def _read_tuner(self, state: str) -> str:
+        """What the tuner is doing, or why that cannot be told; read again only if it changed.
+
+        Also where the ``state`` of the run has: a tuner that was killed with it noted no end.
+        """
+        stamp = (state, *_file_stamp(self.run / TUNING))
         if stamp != self._tuner_stamp:
             self._tuner_stamp = stamp
             try:

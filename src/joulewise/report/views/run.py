@@ -188,7 +188,8 @@ def ending(
         return ("" if exit_code is None else f"{_exit(exit_code)}, ") + "recorder killed"
     if state != COMPLETE:
         return _STATE_WORDS.get(state, state)
-    return f"{_exit(exit_code or 0)}{', energy incomplete' if is_bound else ''}"
+    tuning = ", tuning ended early" if WarningCode.TUNING_ENDED in codes else ""
+    return f"{_exit(exit_code or 0)}{', energy incomplete' if is_bound else ''}{tuning}"
 
 
 def mean_power_w(result: RunResult) -> float | None:

@@ -17,6 +17,7 @@ from joulewise.data.tuning import (
     SettingSteps,
     StepEstimate,
     Tuning,
+    TuningEnd,
     TuningPhase,
     TuningState,
 )
@@ -27,9 +28,16 @@ from joulewise.report.settings_text import counted
 from joulewise.report.tables import Column, Table
 
 _METHOD_NAMES: Final = {
-    "trials": "the steps of the exploration",
+    "trials": "the measured steps at both settings",
+    "fit": "the curves fitted to all measured steps",
     "proof": "blocks of steps at both settings in turn (--prove)",
     "checks": "later steps at the setting before (--keep-checking)",
+}
+# Where the saving is not the difference of the means in the table.
+_OTHER_THAN_TABLE: Final = {
+    "fit": "too few steps at the chosen setting were measured",
+    "proof": "the table has the means of all steps",
+    "checks": "the table has the means of all steps",
 }
 # The probability is that the choice is so near to the best, in percent, without and with a bound on
 # the slowdown: the tolerances of `TuningObjective`, which loads numpy.
@@ -82,6 +90,8 @@ def tuner_state(tuning: Tuning) -> str:
 
     ``tuning: exploring, 34 steps, now 200 W, SM 1200 MHz; best so far 190 W, SM 1110 MHz``.
     """
+    if tuning.early_end is not None:
+        return f"{early_end_text(tuning.early_end)}; {_finding(tuning)}"
     if tuning.state is TuningState.ENDED:
         return f"tuning has ended: {_finding(tuning)}"
     if tuning.state in _SETTLED and tuning.chosen is not None:
@@ -95,6 +105,18 @@ def tuner_state(tuning: Tuning) -> str:
     return f"tuning: {tuning.state.value}, {_spent_steps(tuning)}, {_now(tuning)}{so_far}"
 
 
+def early_end_text(end: TuningEnd) -> str:
+    """When and why a tuning ended before its command, and what became of its settings."""
+    settings = {
+        True: "the settings from before are back",
+        False: "the settings from before may not be back: joulewise restore",
+        None: "its guardian, or the next joulewise command, puts the settings from before back",
+    }
+    return (
+        f"tuning ended after {seconds(end.at_s)}: {plain(end.reason)}; {settings[end.is_restored]}"
+    )
+
+
 def best_setting(tuning: Tuning) -> Setting | None:
     """The setting chosen; while none is, the best by the metric of those tried, if it is known."""
     if tuning.chosen is not None and tuning.state not in _SEARCHING:
@@ -103,14 +125,12 @@ def best_setting(tuning: Tuning) -> Setting | None:
     before = tried.get(tuning.reference)
     if before is None:
         return tuning.chosen
-    reference = Reference(before.step_time_s.mean, _step_energy_j(before, tuning))
+    reference = Reference(before.step_time_s.mean, before.step_energy_j.mean)
     longest = float("inf") if tuning.max_slowdown is None else tuning.max_slowdown
     try:
         metric = parse(tuning.metric)
         scores = {
-            setting: float(
-                metric.score(one.step_time_s.mean, _step_energy_j(one, tuning), reference)
-            )
+            setting: float(metric.score(one.step_time_s.mean, one.step_energy_j.mean, reference))
             for setting, one in tried.items()
             if setting == tuning.reference or one.step_time_s.mean <= longest * reference.time_s
         }
@@ -146,10 +166,6 @@ def _named(setting: Setting, tuning: Tuning) -> str:
     return f"{setting} (as before)" if setting == tuning.reference else str(setting)
 
 
-def _step_energy_j(one: SettingSteps, tuning: Tuning) -> float:
-    return one.step_energy_j.mean + tuning.overhead_w * one.step_time_s.mean
-
-
 def saving_text(saving: Saving) -> str:
     """``saves 24.1 ± 0.6 % of the energy, for 2.0 ± 0.3 % more time``."""
     energy, time = saving.energy, saving.time
@@ -157,12 +173,15 @@ def saving_text(saving: Saving) -> str:
     more = "" if energy.value >= 0 else " more"
     slower = "for {} more time" if time.value < 0 else "in {} less time"
     spent = slower.format(_percent(abs(time.value), time.error))
-    return f"{verb} {_percent(abs(energy.value), energy.error)}{more} of the energy, {spent}"
+    fitted = " (by the fitted curves)" if saving.method == "fit" else ""
+    share = _percent(abs(energy.value), energy.error)
+    return f"{verb} {share}{more} of the energy, {spent}{fitted}"
 
 
 def _finding(tuning: Tuning) -> str:
     if tuning.chosen is None:
-        return capitalised(f"nothing was chosen: {plain(tuning.reason)}")
+        why = "" if tuning.early_end is not None else f": {plain(tuning.reason)}"
+        return capitalised(f"nothing was chosen{why}")
     if tuning.chosen == tuning.reference:
         return f"{tuning.chosen}, the setting before, was kept: {plain(tuning.reason)}"
     saved = f" {saving_text(tuning.saving)}" if tuning.saving else " was chosen"
@@ -188,9 +207,7 @@ def _reasons(tuning: Tuning) -> Iterator[str]:
 def _account(tuning: Tuning) -> Iterator[str]:
     """What the tables ``account`` and ``changes`` have, too."""
     if tuning.saving and tuning.saving.method in _METHOD_NAMES:
-        pairs = tuning.saving.pairs
-        compared = f", {counted(pairs, 'comparison')}" if pairs else ""
-        yield f"the saving was measured by {_METHOD_NAMES[tuning.saving.method]}{compared}"
+        yield f"the saving is known by {_method(tuning.saving)}"
     if tuning.exploration and tuning.exploration.steps:
         yield _exploration(tuning)
     for change in tuning.changes:
@@ -200,10 +217,20 @@ def _account(tuning: Tuning) -> Iterator[str]:
 def _state(tuning: Tuning) -> Iterator[str]:
     for metric in tuning.program_metrics:
         yield _metric_text(metric)
+    if tuning.early_end is not None:
+        yield early_end_text(tuning.early_end)
     if tuning.state is not TuningState.ENDED:
         yield f"now: {tuning.state.value}"
     if tuning.step_source:
         yield f"steps are known by the {tuning.step_source.value}; energy is of {_counted(tuning)}"
+
+
+def _method(saving: Saving) -> str:
+    """What the saving rests on, and how that differs from the means in the table."""
+    name = _METHOD_NAMES.get(saving.method, saving.method)
+    pairs = f", {counted(saving.pairs, 'comparison')}" if saving.pairs else ""
+    other = _OTHER_THAN_TABLE.get(saving.method, "")
+    return f"{name}{pairs}{'; ' if other else ''}{other}"
 
 
 def _exploration(tuning: Tuning) -> str:
@@ -321,8 +348,7 @@ def _account_table(tuning: Tuning) -> Table:
             what = f"{name} saved" if share.value >= 0 else f"more {name}"
             rows.append((what, _percent(abs(share.value), share.error)))
             record |= {f"saved_{name}_share": share.value, f"saved_{name}_error": share.error}
-        pairs = f", {counted(saving.pairs, 'comparison')}" if saving.pairs else ""
-        rows.append(("known by", f"{_METHOD_NAMES.get(saving.method, saving.method)}{pairs}"))
+        rows.append(("known by", _method(saving)))
         record |= {"method": saving.method, "comparisons": saving.pairs}
     if (explored := tuning.exploration) and explored.steps:
         took = [seconds(explored.time_s)]

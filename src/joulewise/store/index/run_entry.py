@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -167,7 +167,7 @@ def _fill(entry: RunEntry, manifest: Manifest, summary: Mapping[str, Any] | None
         host=manifest.host.get("name", ""),
         state=manifest.state,
         exit_code=manifest.exit_code,
-        codes=tuple(str(note.get("code", "")) for note in manifest.notes),
+        codes=tuple(dict.fromkeys(_codes(manifest, result))),
         start_ns=manifest.wall_start_ns,
         time_s=_time_s(manifest, result),
         energy=energy,
@@ -177,6 +177,12 @@ def _fill(entry: RunEntry, manifest: Manifest, summary: Mapping[str, Any] | None
         command=shlex.join(commands[0].arguments) if commands else "",
         sign=sign_of(manifest),
     )
+
+
+def _codes(manifest: Manifest, summary: Mapping[str, Any]) -> Iterator[str]:
+    """Of what the recorder noted, and of the warnings of the result."""
+    for each in (*manifest.notes, *(summary.get("warnings") or ())):
+        yield str(each.get("code", ""))
 
 
 def _time_s(manifest: Manifest, summary: Mapping[str, Any]) -> float | None:

@@ -272,6 +272,19 @@ def test_a_job_that_alternates_is_not_explored_for_ever():
     assert policy.exploring_steps <= 0.17 * policy.steps  # 0.23, if it explored each phase
 
 
+def test_while_it_holds_the_curves_are_not_fitted_at_each_look_at_them(monkeypatch):
+    policy = make(limits())
+    job = Job(TRAININGS[0], policy).play()
+    fits, fit = [], policy._posterior.fit
+    monkeypatch.setattr(policy._posterior, "fit", lambda means: fits.append(means) or fit(means))
+    shown = []
+    for _ in range(60):
+        job.play(10)
+        shown.append(policy.fitted)
+    assert len(fits) <= 12  # each time at half as many steps more
+    assert shown[0] != shown[-1]
+
+
 def test_restart_explores_again_and_says_why():
     policy = make(limits())
     settle(TRAININGS[0], policy)

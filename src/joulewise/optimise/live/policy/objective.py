@@ -152,15 +152,15 @@ def next_look(
     loss = judgement.loss[:, choices]
     truth = rng.choice(len(loss), _SIMULATED_LOOKS, replace=False)
     deviation = cost.noise / np.sqrt(cost.steps)
-    log_weight = np.zeros((len(looked), _SIMULATED_LOOKS, len(loss)))
     noise = rng.standard_normal((2, len(looked), _SIMULATED_LOOKS))
-    for values, sigma, draws in zip(
-        (samples.log_time, samples.log_energy), deviation, noise, strict=True
-    ):
-        scaled = values[:, looked].T / sigma
-        simulated = scaled[:, truth] + draws
-        log_weight -= 0.5 * (simulated[:, :, None] - scaled[:, None, :]) ** 2
-    weight = np.exp(log_weight - log_weight.max(axis=2, keepdims=True))
+    # An entry for each candidate, quantity and sample, in standard deviations of a look.
+    scaled = np.stack([samples.log_time[:, looked].T, samples.log_energy[:, looked].T], axis=1)
+    scaled = (scaled - scaled.mean(axis=2, keepdims=True)) / deviation[:, None]
+    simulated = scaled[:, :, truth] + noise.transpose(1, 0, 2)
+    # Of -(simulated - scaled)²/2 without what is the same for all samples.
+    weight = simulated.transpose(0, 2, 1) @ scaled - 0.5 * (scaled**2).sum(axis=1, keepdims=True)
+    weight -= weight.max(axis=2, keepdims=True)
+    np.exp(weight, out=weight)
     weight /= weight.sum(axis=2, keepdims=True)
     after = (weight @ loss).min(axis=2).mean(axis=1)
     # Compared with the same samples' loss, so that the draw of truths does not favour a candidate.

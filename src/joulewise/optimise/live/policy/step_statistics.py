@@ -93,6 +93,11 @@ class StepStatistics:
         self.means.setdefault(index, MeanSteps()).add(values)
 
     @property
+    def steps(self) -> int:
+        """All clean steps."""
+        return sum(each.steps for each in self.means.values())
+
+    @property
     def noise(self) -> Array:
         """Standard deviation of independent steps with the same variance of the mean."""
         return np.asarray(np.sqrt(self._squares / self._weight * self._inflation))

@@ -80,6 +80,8 @@ _HELD_PROBABILITY: Final = 0.5
 # Bayes factor): another batch size, another load. Chosen: 3, where evidence begins to be
 # substantial (Jeffreys); at 20, two or three looks more are needed to notice.
 _CONTRADICTION: Final = np.log(3.0)
+# Fitted curves are shown as they were until there are so many times the steps (chosen).
+_REFIT_FACTOR: Final = 1.5
 _EARLIER_DEVIATION: Final = 0.003  # of an earlier run's mean, besides the noise of its steps
 
 
@@ -231,11 +233,16 @@ class TuningPolicy:
 
     @property
     def fitted(self) -> tuple[FittedPoint, ...]:
-        """The fitted curves; empty before any step."""
+        """The fitted curves, with the overhead; empty before any step.
+
+        While the choice is held they are fitted again when there are half as many steps more: steps
+        at one setting change them little, and a fit takes as much processor time as a decision.
+        """
         if not self._statistics.means:
             return ()
-        samples = self._sample()
-        time, energy = _intervals(samples.log_time), _intervals(samples.log_energy)
+        most_steps = 1.0 if self.choice is None else _REFIT_FACTOR
+        totals = self._objective.totals(self._sample(most_steps))
+        time, energy = (_intervals(np.log(total)) for total in totals)
         return tuple(
             FittedPoint(index, *each)
             for index, each in enumerate(zip(self.candidates, time, energy, strict=True))
@@ -255,6 +262,7 @@ class TuningPolicy:
     def _explore(self) -> None:
         self.choice = None
         self._statistics = StepStatistics()
+        self._fitted: tuple[int, CurveSamples] | None = None  # and of how many steps
         self._used = 0
         self._detector: DriftDetector | None = None
         self._plan = self.reference
@@ -456,7 +464,14 @@ class TuningPolicy:
         distance[list(self._statistics.means)] = np.inf
         return int(np.argmin(distance))
 
-    def _sample(self) -> CurveSamples:
+    def _sample(self, most_steps: float = 1.0) -> CurveSamples:
+        """Samples of the curves by all steps; those from before at so many times the steps."""
+        known, steps = self._fitted, self._statistics.steps
+        if known is None or steps > most_steps * known[0]:
+            self._fitted = known = (steps, self._fit())
+        return known[1]
+
+    def _fit(self) -> CurveSamples:
         posterior = self._posterior
         own = self._own_means()
         fit = posterior.fit(own)
