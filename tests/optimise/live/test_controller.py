@@ -15,6 +15,7 @@ from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval
 from joulewise.optimise.live.controller import Controller
 from joulewise.optimise.live.policy.choice import SettledReason, TuningChoice
+from joulewise.optimise.live.policy.tuning_policy import TuningPolicy
 from joulewise.optimise.live.tuning_options import TuningOptions
 from tests.helpers.virtual_job import LIMITS_W, REFERENCE, S, Step, candidates, make_job
 
@@ -402,11 +403,12 @@ def test_the_cost_of_exploring_is_that_of_its_steps():
     assert tuning.exploration.energy_j == pytest.approx(joules, rel=0.05)
 
 
-@pytest.mark.parametrize("overhead_w", [0.0, 400.0])
+@pytest.mark.parametrize("overhead_w", [0.0, 50.0])
 def test_the_saving_is_that_of_the_means_in_the_table(overhead_w):
     """One kind of number: what is said of the choice follows from what is shown of the steps."""
     options = TuningOptions(overhead_w=overhead_w)
-    job = make_job("energy", options=options, noise=0.03).run(400, until=is_settled).run(60)
+    policy = TuningPolicy(candidates(), REFERENCE, "energy", overhead_w=overhead_w)
+    job = make_job(policy=policy, options=options, noise=0.03).run(400, until=is_settled).run(60)
     tuning = job.controller.tuning()
     tried = {one.settings: one for one in tuning.tried}
     choice, before = tried[tuning.chosen], tried[tuning.reference]
@@ -421,6 +423,15 @@ def test_the_saving_is_that_of_the_means_in_the_table(overhead_w):
     assert choice.step_energy_j.mean == pytest.approx(energy_j + overhead_w * time_s, rel=0.03)
     (fitted,) = (one for one in tuning.fitted if one.settings == tuning.chosen)
     assert fitted.step_energy_j.mean == pytest.approx(choice.step_energy_j.mean, rel=0.03)
+
+
+@pytest.mark.parametrize("is_proof_wanted", [True, False])
+def test_a_proof_that_did_not_come_to_its_end_is_told(is_proof_wanted):
+    job = make_job("energy", options=TuningOptions(prove=is_proof_wanted))
+    job.run(2000, until=is_settled).run(30)
+    job.controller.end(job.t_ns)
+    notes = job.controller.tuning().notes
+    assert any("--prove did not come to its end" in note for note in notes) == is_proof_wanted
 
 
 def test_an_end_before_the_job_is_told_apart_from_why_the_choice_was_made():

@@ -254,6 +254,12 @@ class Controller:
         self.state = TuningState.ENDED
         self._record.enter(self.state, None, now_ns)
         self._pending.clear()
+        if self._is_proof_open():
+            blocks = len(self._proof.blocks)
+            self._record.add_note(
+                f"--prove did not come to its end: {blocks} blocks of steps were compared, which "
+                "do not tell the saving to 1 %; a longer run would"
+            )
         if is_early:
             self._record.add_early_end(now_ns, reason)
         if not was_settled:
@@ -422,9 +428,13 @@ class Controller:
         self._record.add_settled(now_ns)
         self._hold()
 
+    def _is_proof_open(self) -> bool:
+        """Whether a proof is wanted of the choice, and not over."""
+        has_choice = self.chosen is not None and self.chosen != self.policy.reference
+        return self._options.prove and has_choice and not self._proof.is_finished
+
     def _hold(self) -> None:
-        is_proving = self._options.prove and self.chosen != self.policy.reference
-        is_proving = is_proving and not self._proof.is_finished
+        is_proving = self._is_proof_open()
         self.state = TuningState.PROVING if is_proving else TuningState.HOLDING
         options = self._options
         long_s = max(options.proof_block_s, options.shortest_block_s)
