@@ -43,6 +43,12 @@ def test_a_training_is_tuned_in_real_time():
     assert "are not back" not in done.stdout
 
 
+def test_a_minute_is_enough_to_find_the_best_within_a_bound():
+    bounded = ["--max-slowdown", "1.05", "--metrics", "slowdown:1.1,eds:2.0"]
+    done = run("live_blocks.py", *bounded, "--boards", "rtx6000", "--networks", "vgg19,inception3")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_trainings_beside_a_peer_are_tuned():
     short = ["--steps", "60", "--short-epochs-steps", "60", "--batch-size", "16"]
     done = run("live_zeus.py", "--without-zeus", *short)

@@ -52,6 +52,7 @@ class ScriptedPolicy:
         self.candidates, self.reference = tuple(candidates()), REFERENCE
         self.metric = parse("edp")
         self.told, self.changes, self.excluded = [], (), set()
+        self.steps_in_values = []
         self.tried = self.fitted = ()
         self.choice = None
         self.settled = False
@@ -59,8 +60,9 @@ class ScriptedPolicy:
     def ask(self):
         return self.plan[min(self.place, len(self.plan) - 1)], self.look
 
-    def tell(self, index, times_s, energies_j, *, discard=None):
+    def tell(self, index, times_s, energies_j, *, discard=None, steps_in_value=1.0):
         assert discard == 0
+        self.steps_in_values.append(steps_in_value)
         self.place += index == self.ask()[0]
         self.told.append((index, list(times_s), list(energies_j)))
 
@@ -107,6 +109,12 @@ def test_blocks_that_are_told_have_the_true_means():
         assert times_s == pytest.approx([time_s] * len(times_s), rel=0.005)
         assert energies_j == pytest.approx([energy_j] * len(energies_j), rel=0.005)
     assert {index for index, _, _ in policy.told} == {REFERENCE, 5, 3}
+
+
+def test_the_policy_is_told_how_many_steps_a_block_has():
+    policy = ScriptedPolicy((REFERENCE, 5, 3))
+    make_job(policy=policy, step_s=0.25, noise=0.0).run(80)
+    assert policy.steps_in_values[0] == pytest.approx(TuningOptions().shortest_block_s / 0.25)
 
 
 def test_late_energies_cost_no_steps():

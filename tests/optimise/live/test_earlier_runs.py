@@ -51,7 +51,7 @@ def tuned(run, policy, devices=KEYS):
 
 def test_a_second_run_explores_less_and_a_contradicting_one_does_no_harm(store):
     plain, known, misled, over = [], [], [], []
-    for seed, training in enumerate(TRAININGS * 2):
+    for seed, training in enumerate(TRAININGS * 4):
         plain.append(policy_after(training, 50 + seed)[1])
         for at, (teacher, steps) in enumerate(
             ((training, known), (TRAININGS[(seed + 1) % 4], misled))

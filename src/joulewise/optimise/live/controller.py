@@ -367,7 +367,10 @@ class Controller:
             self._longest_trial_s, (self._record.last_ns - trial.begun_ns) / NS_PER_S
         )
         if trial.times_s:
-            self.policy.tell(trial.index, trial.times_s, trial.energies_j, discard=0)
+            steps = trial.steps / max(trial.blocks, 1)
+            self.policy.tell(
+                trial.index, trial.times_s, trial.energies_j, discard=0, steps_in_value=steps
+            )
 
     def _explored_share(self, now_ns: int) -> float:
         """How much of the exploration is over, of the longer of its limits: 1 at its end."""
@@ -545,7 +548,7 @@ class Controller:
             trial.times_s.append(time_s)
             trial.energies_j.append(step_j)
         elif block.index not in self._broken and block.end_ns >= self._exploration_ns:
-            self.policy.tell(block.index, [time_s], [step_j], discard=0)
+            self.policy.tell(block.index, [time_s], [step_j], discard=0, steps_in_value=block.steps)
         self._compare(block, time_s, step_j)
 
     def _compare(self, block: StepBlock, time_s: float, step_j: float) -> None:

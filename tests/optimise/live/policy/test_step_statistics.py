@@ -74,3 +74,14 @@ def test_uneven_steps_all_count():
     assert sum(each.steps for each in seen.means.values()) == 30 * 12
     for each in seen.means.values():
         assert each.mean == pytest.approx(np.full(2, np.log(1.5) / 3), abs=0.01)
+
+
+def test_a_mean_of_steps_is_thought_to_be_less_noisy():
+    single, blocks = StepStatistics(), StepStatistics(steps_in_value=4)
+    assert blocks.noise == pytest.approx(single.noise / 2)
+    # But its steps are not all independent.
+    assert (StepStatistics(steps_in_value=1000).noise > single.noise / 3).all()
+    # And what was seen counts for more than what was thought.
+    seen = np.random.default_rng(1).normal(0, 0.05, (200, 2))
+    blocks.add(0, seen)
+    assert blocks.noise == pytest.approx(np.full(2, 0.05), rel=0.15)

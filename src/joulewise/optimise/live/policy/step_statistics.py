@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # that this counts for. Chosen: usual of training steps; it matters in the first two looks only.
 _PRIOR_NOISE: Final = np.array([0.01, 0.015])
 _PRIOR_STEPS: Final = 8
+# A value may be the mean of a block of steps. Before any was seen, no more than so many of its
+# steps are thought to be independent (chosen): they share the host, the heat and the sensor.
+_MOST_INDEPENDENT_STEPS: Final = 8.0
 # A step so many standard deviations from the median of its look is an outlier. Chosen: normal
 # noise has none in 10^8 steps; at 3, one step in 370 would be lost for nothing.
 _OUTLIER_SIGMAS: Final = 6.0
@@ -59,10 +62,12 @@ class MeanSteps:
 class StepStatistics:
     """Everything that was seen of the steps since the exploration began."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps_in_value: float = 1.0) -> None:
+        """``steps_in_value`` is how many steps of the job a step here is the mean of."""
         self.means: dict[int, MeanSteps] = {}
-        self._squares = _PRIOR_STEPS * _PRIOR_NOISE**2
-        self._weight = float(_PRIOR_STEPS)
+        self.steps_in_value = steps_in_value
+        self._squares = np.zeros(2)
+        self._weight = 0.0
         self._products = np.zeros(2)  # of neighbours' residuals
         self._residual_squares = np.zeros(2)
         self._pairs = 0
@@ -100,11 +105,13 @@ class StepStatistics:
     @property
     def noise(self) -> Array:
         """Standard deviation of independent steps with the same variance of the mean."""
-        return np.asarray(np.sqrt(self._squares / self._weight * self._inflation))
+        steps = min(self.steps_in_value, _MOST_INDEPENDENT_STEPS)
+        squares = _PRIOR_STEPS * _PRIOR_NOISE**2 / steps + self._squares
+        return np.asarray(np.sqrt(squares / self.degrees_of_freedom * self._inflation))
 
     @property
     def degrees_of_freedom(self) -> float:
-        return self._weight
+        return _PRIOR_STEPS + self._weight
 
     def variances(self, index: int) -> Array:
         """Variances of the means of log s and log J at a candidate."""
