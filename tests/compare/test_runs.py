@@ -47,6 +47,36 @@ def test_single_runs_say_that_their_verdict_is_the_meters():
     assert CompareWarningCode.SINGLE_RUNS in codes(found)
 
 
+@pytest.mark.parametrize("source", [Source.MODELLED, Source.ASSUMED])
+def test_single_runs_of_which_nothing_was_read_are_too_few(source):
+    """A modelled energy is of the time and the load, whose variation one run does not show."""
+
+    def run(name, energy_j):
+        return made(name, energies={"cpu0": joules(energy_j, source, gain=0.9)})
+
+    found = compared([run("1", 20_000.0)], [run("2", 22_000.0)])
+    for quantity in ("energy", "power", "edp", "cpu0", "energy/epoch"):
+        judged = found.get(quantity)
+        assert (judged.verdict, judged.basis) == (CompareOutcome.UNKNOWN, VerdictBasis.NOTHING)
+        assert judged.ratio.low is judged.ratio.high is None
+    assert found.get("energy").ratio.mean == pytest.approx(1.1)
+    assert CompareWarningCode.SINGLE_RUNS in codes(found)
+    repeated = compared(
+        [run("1", 20_000.0), run("3", 20_010.0)], [run("2", 22_000.0), run("4", 22_010.0)]
+    )
+    assert repeated.get("energy").verdict is CompareOutcome.MORE
+    assert CompareWarningCode.SINGLE_RUNS not in codes(repeated)
+
+
+def test_single_runs_with_a_part_that_was_read_rest_on_the_readings():
+    def run(name, gpu_j):
+        energies = {"gpu0": joules(gpu_j), "cpu0": joules(1000.0, Source.MODELLED, gain=0.9)}
+        return made(name, energies=energies)
+
+    found = compared([run("1", 20_000.0)], [run("2", 22_000.0)])
+    assert found.get("energy").verdict is CompareOutcome.MORE
+
+
 def test_the_gain_cancels_on_one_board_only():
     other = {"gpu0": joules(19_000.0)}
     same = compared([made("1")], [made("2", energies=other)])
@@ -58,9 +88,10 @@ def test_the_gain_cancels_on_one_board_only():
 
 def test_a_cpu_is_the_same_only_on_the_same_machine():
     energies = {"cpu0": joules(1000.0, Source.MODELLED, gain=0.9)}
-    here, there = made("1", energies=energies), made("2", energies=energies, host={"name": "n2"})
-    assert compared([here], [there]).get("cpu0").ratio.high > 2
-    same = compared([here], [made("3", energies=energies)])
+    here = [made(name, energies=energies) for name in ("1", "2")]
+    there = [made(name, energies=energies, host={"name": "n2"}) for name in ("3", "4")]
+    assert compared(here, there).get("cpu0").ratio.high > 2
+    same = compared(here, [made(name, energies=energies) for name in ("5", "6")])
     assert same.get("cpu0").ratio.high < 1.01
     assert CompareWarningCode.NOT_MEASURED in codes(same)
 

@@ -38,12 +38,14 @@ class RunValue:
     """One run's value, with its sampling error (95 % half-width, in the unit of the value).
 
     ``gains`` are the half-widths from factors that several runs share: the gain of each board, by
-    board, and others, such as an uncertain number of samples, by name.
+    board, and others, such as an uncertain number of samples, by name. ``is_read`` is False where
+    no sensor read any part of the value: a model or an assumption has no error of a reading.
     """
 
     value: float
     sampling: float = 0.0
     gains: Mapping[str, float] = field(default_factory=dict)
+    is_read: bool = True
 
 
 class CompareOutcome(str, Enum):
@@ -102,7 +104,8 @@ def compare(
         for sample in samples
     )
     spread, basis = _spread(a, b)
-    if spread is None and hypot(sampling, gain) <= _ROUNDING:
+    is_read = all(sample.is_read for sample in (*a, *b))
+    if spread is None and (not is_read or hypot(sampling, gain) <= _ROUNDING):
         ratio = Interval(float(np.exp(mean)))
         return ComparedQuantity(
             quantity, unit, n, *intervals, ratio, CompareOutcome.UNKNOWN, VerdictBasis.NOTHING

@@ -18,7 +18,7 @@ from joulewise.analyse.damage import is_about_marks
 from joulewise.analyse.group import GroupRun
 from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.compare.judgement import RunValue
-from joulewise.data import Energy, Kind, RunResult, WarningCode
+from joulewise.data import Energy, Kind, RunResult, Source, WarningCode
 from joulewise.data.sweeps import Trial
 from joulewise.metrics.boundary import SampleCount, count_samples
 from joulewise.store.manifest import Manifest
@@ -129,13 +129,15 @@ def _sample(run: ComparedRun, energy: Energy | None, keys: tuple[str, ...]) -> R
     if energy is None or energy.at_least:
         return None
     gains: dict[str, float] = {}
+    is_read = False
     for key in keys:
         drawn = run.result.run.devices[key].energy
         if drawn is not None:
+            is_read = is_read or drawn.source not in {Source.MODELLED, Source.ASSUMED}
             board = run.boards.get(key, f"{run.id}/{key}")
             # A board that several runs of a group read has the same error in all: they add up.
             gains[board] = gains.get(board, 0.0) + drawn.error_gain
-    return RunValue(energy.value, energy.error_sampling, gains)
+    return RunValue(energy.value, energy.error_sampling, gains, is_read)
 
 
 def add_count_error(sample: RunValue, count: SampleCount | None, power: int = 1) -> RunValue:
@@ -150,12 +152,14 @@ def add_count_error(sample: RunValue, count: SampleCount | None, power: int = 1)
     # The name of the factor: the same count with the same uncertainty is the same error.
     cause = f"samples {count.number:g} - {count.uncertainty:g}"
     gains = {**sample.gains, cause: power * sample.value * count.relative_error}
-    return RunValue(sample.value, sample.sampling, gains)
+    return replace(sample, gains=gains)
 
 
 def _times(sample: RunValue, factor: float) -> RunValue:
     gains = {board: gain * factor for board, gain in sample.gains.items()}
-    return RunValue(sample.value * factor, sample.sampling * factor, gains)
+    return replace(
+        sample, value=sample.value * factor, sampling=sample.sampling * factor, gains=gains
+    )
 
 
 def _per_work(run: ComparedRun, whole: RunValue, work: str, energy_j: float) -> RunValue:
@@ -166,8 +170,8 @@ def _per_work(run: ComparedRun, whole: RunValue, work: str, energy_j: float) -> 
     errors = [span.total.error_sampling for span in spans if span.total is not None]
     # Errors of spans are independent: those of a mean add in quadrature. All must be known.
     if work == "sample" or not errors or len(errors) != run.count_of(name):
-        return RunValue(energy_j, scaled.sampling, scaled.gains)
-    return RunValue(energy_j, hypot(*errors) / len(errors), scaled.gains)
+        return replace(scaled, value=energy_j)
+    return replace(scaled, value=energy_j, sampling=hypot(*errors) / len(errors))
 
 
 def _mean_of_spans(run: ComparedRun, work: str) -> tuple[float, float | None] | None:

@@ -274,11 +274,14 @@ def _warnings(
     for side, name in ((a, "A"), (b, "B")):
         yield from _side_warnings(side, name)
     yield from _device_warnings(a, b)
-    if any(quantity.basis is VerdictBasis.MEASUREMENT for quantity in compared):
+    bases = {quantity.basis for quantity in compared}
+    if bases & {VerdictBasis.MEASUREMENT, VerdictBasis.NOTHING}:
+        allowed = "the verdicts allow for the measurement error, but not for"
         yield QualityWarning(
             CompareWarningCode.SINGLE_RUNS,
-            "there is one run on each side: the verdicts allow for the measurement error, but not "
-            "for how much time and energy vary from run to run",
+            "there is one run on each side: "
+            f"{allowed if VerdictBasis.MEASUREMENT in bases else 'it is not known'} how much time "
+            "and energy vary from run to run",
             "repeat each side three times or more under one name: joulewise run --name NAME",
         )
 
