@@ -12,7 +12,15 @@ result.json, so that the figures are computed again from what is left. Then:
   streams, up to 1 s in the marks) has none: such figures may differ, with the warning that the
   recorder ended.
 
-Each case is named by its seed, which alone makes it again:
+What is damaged: runs with one and two GPUs, packed and not, of the CPU alone, that were killed, in
+a group, stopped by a budget, tuned, of a recurring job, and of a sweep.
+
+Each case runs in a process of its own, forked from one that has imported all that is needed. A case
+that ends its process, uses over a minute of CPU time or waits for something that never comes, is
+wrong, and the next ones are tried. The commands run within that process, but for every
+``--processes``-th case, in which each is started by the real command line.
+
+Each case is named by its seed, which makes it again from the same sources (``--sources``):
 
     python benchmarks/damaged_runs.py --cases 2000 --seed 0
     python benchmarks/damaged_runs.py --cases 1 --seed 1234 --verbose
@@ -21,23 +29,28 @@ Each case is named by its seed, which alone makes it again:
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import os
+import pickle
 import random
+import resource
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -45,21 +58,46 @@ from joulewise.cli import joulewise
 from joulewise.errors import JoulewiseError
 from joulewise.store.checksums import read_checksums
 
-LIMIT_S = 60  # for one command; the slowest, a report, takes about 1 s
+# CPU time for one command, and for all of a case; the slowest command, a report, takes about 1 s.
+COMMAND_CPU_S, CASE_CPU_S = 20, 60
+# A process that uses no CPU time for so long waits without end; chosen for a machine that is busy.
+IDLE_S = 120
+MEMORY_B = 8 << 30  # of address space for a case, so that a wrong length cannot fill the machine
 SAME = 1e-6  # relative; the same numbers written and read, or summed in another order
 TRAINING = """
-import os, signal, sys, time
+import os, sys, time
 import joulewise
+boards = []
+if "--gpus" in sys.argv:
+    from joulewise.simulate.client import gpu
+    boards = [gpu(index) for index in range(int(sys.argv[sys.argv.index("--gpus") + 1]))]
+def work():
+    for board in boards:
+        board.step("resnet50", batch_size=4)
+    if not boards:
+        time.sleep(0.02)
 with joulewise.span("training"):
     for epoch in range(3):
         with joulewise.span("epoch", epoch, total=3):
             for step in range(20):
                 with joulewise.span("step", step):
-                    time.sleep(0.02)
+                    work()
 if "--killed" in sys.argv:
     time.sleep(1.2)  # until what was read has been written
     print("ready", flush=True)
     time.sleep(600)
+"""
+JOB = """
+import sys
+import joulewise
+from joulewise.simulate.client import gpu
+board = gpu(0)
+for epoch in range(3):
+    with joulewise.span("epoch", epoch, total=3):
+        for step in range(20):
+            with joulewise.span("step", step):
+                board.step("resnet50", batch_size=int(sys.argv[1]))
+    joulewise.log(val_acc=0.3 * epoch)
 """
 
 
@@ -86,12 +124,15 @@ def make_sources(place: Path, only: Collection[str] = ()) -> list[Source]:
     script = place / "training.py"
     script.write_text(TRAINING, "utf-8")
     makers: dict[str, Callable[[Path, Path], None]] = {
-        "gpu": lambda store, script: _record(store, script, gpu="v100"),
-        "packed": lambda store, script: _record(store, script, gpu="v100", over_rows=0),
+        "gpu": lambda store, script: _record(store, script, gpus=1),
+        "packed": lambda store, script: _record(store, script, gpus=1, over_rows=0),
         "cpu": _record,
         "killed": _record_killed,
         "group": _record_group,
         "tuned": _record_tuned,
+        "several": _record_several,
+        "budget": _record_budget,
+        "job": _record_job,
         "sweep": lambda store, _: _sweep(store),
     }
     wanted = [name for name in makers if not only or name in only]
@@ -103,21 +144,35 @@ def make_sources(place: Path, only: Collection[str] = ()) -> list[Source]:
     return [_source(name, place / name) for name in wanted]
 
 
-def _record(store: Path, script: Path, *options: str, gpu: str = "", over_rows: int = -1) -> None:
-    simulated = ("sim", "--gpu", gpu, "--workload", "resnet50", "--") if gpu else ()
-    nested = (*_program(), *simulated) if gpu else ()
+def _record(
+    store: Path,
+    script: Path,
+    *options: str,
+    gpus: int = 0,
+    over_rows: int = -1,
+    status: int = 0,
+) -> None:
+    nested = (*_program(), "sim", "--gpu", f"v100x{gpus}", "--") if gpus else ()
     environ = dict(os.environ)
     if over_rows >= 0:
         environ["JOULEWISE_COMPACT_OVER_ROWS"] = str(over_rows)
     command = (*nested, *_program(), "--store", str(store), "run", *options, "--")
-    subprocess.run(
-        [*command, sys.executable, str(script)], check=True, env=environ, capture_output=True
+    done = subprocess.run(
+        [*command, sys.executable, str(script), *_gpus(gpus)],
+        check=False,
+        env=environ,
+        capture_output=True,
     )
+    assert done.returncode == status, (done.returncode, done.stderr)
+
+
+def _gpus(number: int) -> tuple[str, ...]:
+    return ("--gpus", str(number)) if number else ()
 
 
 def _record_group(store: Path, script: Path) -> None:
     for _ in range(2):
-        _record(store, script, "--group", "pair", gpu="v100")
+        _record(store, script, "--group", "pair", gpus=1)
 
 
 def _record_tuned(store: Path, script: Path) -> None:
@@ -135,15 +190,45 @@ def _record_tuned(store: Path, script: Path) -> None:
     )
 
 
+def _record_several(store: Path, script: Path) -> None:
+    """Two GPUs, with the energy above idle, carbon and costs."""
+    options = ("--baseline", "0.5", "--gco2-per-kwh", "400", "--price", "0.3")
+    _record(store, script, *options, gpus=2)
+
+
+def _record_budget(store: Path, script: Path) -> None:
+    """A run that its budget of energy ended, before its last epoch."""
+    _record(store, script, "--budget", "60J:stop", gpus=1, status=128 + signal.SIGTERM)
+
+
+def _record_job(store: Path, script: Path) -> None:
+    """A recurrence of a recurring job, tuned while it trains."""
+    training = script.with_name("job.py")
+    training.write_text(JOB, "utf-8")
+    what = (
+        *("--set", "batch_size=32,64", "--default", "batch_size=32"),
+        *("--target", "val_acc>=0.5", "--max-epochs", "5"),
+    )
+    subprocess.run(
+        [
+            *(*_program(), "sim", "--gpu", "v100", "--as-root", "--"),
+            *(*_program(), "--store", str(store), "job", "run", "nightly", *what, "--"),
+            *(sys.executable, str(training), "{batch_size}"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+
+
 def _record_killed(store: Path, script: Path) -> None:
     """The command, its recorder and joulewise itself are killed at once."""
     from joulewise.store.manifest import read_manifest
 
     process = subprocess.Popen(
         [
-            *(*_program(), "sim", "--gpu", "v100", "--workload", "resnet50", "--"),
+            *(*_program(), "sim", "--gpu", "v100", "--"),
             *(*_program(), "--store", str(store), "run", "--"),
-            *(sys.executable, str(script), "--killed"),
+            *(sys.executable, str(script), "--killed", *_gpus(1)),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -179,7 +264,7 @@ def _program() -> tuple[str, ...]:
 
 
 def _source(name: str, store: Path) -> Source:
-    runs = sorted(path.name for path in store.iterdir() if path.name != "sweeps")
+    runs = sorted(path.parent.name for path in store.glob("*/run.json"))
     if name == "sweep":
         [sweep] = (store / "sweeps").iterdir()
         return Source(name, store, sweep.name, (f"sweeps/{sweep.name}", runs[0]), is_sweep=True)
@@ -198,19 +283,20 @@ def damage(path: Path, other: Path, rng: random.Random) -> str:
     length = min(rng.choice([1, 2, 4, 8, 64, 512, 4096]), max(size - at, 1))
     if way == "delete":
         path.unlink()
-    elif way == "swap":
+        return way
+    if way == "swap":
         swapped = other.read_bytes()
         other.write_bytes(content)
         path.write_bytes(swapped)
         return f"swap with {other.name}"
-    elif way == "flip":
+    if way == "flip":
         changed = bytearray(content)
         for _ in range(rng.choice([1, 1, 1, 2, 8])):
             if size:
                 changed[rng.randrange(size)] ^= 1 << rng.randrange(8)
         path.write_bytes(changed)
         return way
-    elif way == "cut":
+    if way == "cut":
         path.write_bytes(content[:at])
     elif way == "zero":
         path.write_bytes(content[:at] + bytes(length) + content[at + length :])
@@ -310,7 +396,7 @@ class Answer:
 
 
 class TooSlowError(BaseException):
-    """A command that hangs; no ``except Exception`` stops it."""
+    """A command that takes too much CPU time; no ``except Exception`` stops it."""
 
 
 @contextmanager
@@ -318,13 +404,13 @@ def time_limit(limit_s: float) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TooSlowError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def ask(store: Path, *arguments: str) -> Answer:
@@ -336,7 +422,7 @@ def ask(store: Path, *arguments: str) -> Answer:
             warnings.catch_warnings(),
             redirect_stdout(out),
             redirect_stderr(err),
-            time_limit(LIMIT_S),
+            time_limit(COMMAND_CPU_S),
         ):
             warnings.simplefilter("error")
             joulewise.main(["--store", str(store), *arguments], "joulewise", standalone_mode=False)
@@ -351,20 +437,21 @@ def ask(store: Path, *arguments: str) -> Answer:
     except click.exceptions.Exit as end:
         status = end.exit_code
     except TooSlowError:
-        status, problem = 125, f"took over {LIMIT_S} s"
+        status, problem = 125, f"took over {COMMAND_CPU_S} s of CPU"
     except (Exception, SystemExit):  # noqa: BLE001  # that is what is looked for
         status, problem = 125, traceback.format_exc()
     return Answer(status, out.getvalue(), err.getvalue(), problem or _said(err.getvalue()))
 
 
 def ask_process(store: Path, *arguments: str) -> Answer:
-    """The same in a process of its own."""
+    """The same by the real command line, whose CPU time is limited in the same way."""
     command = [*_program(), "--store", str(store), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        return Answer(125, "", "", f"took over {LIMIT_S} s")
-    return Answer(done.returncode, done.stdout, done.stderr, _said(done.stderr))
+    limit = f'ulimit -t {COMMAND_CPU_S} && exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", limit, "sh", *command], capture_output=True, text=True, check=False
+    )
+    problem = f"ended by signal {-done.returncode}" if done.returncode < 0 else ""
+    return Answer(done.returncode, done.stdout, done.stderr, problem or _said(done.stderr))
 
 
 def _said(stderr: str) -> str:
@@ -384,6 +471,7 @@ class _Text(io.TextIOWrapper):
 
 Ask = Callable[..., Answer]
 PAGE = "page.html"
+NOW = "now"  # what is being tried, and which command was asked last
 EXPORTS = ("trace", "samples", "sensors", "spans")
 WITHOUT_PAGES = (
     *("ls", "ls --json", "show", "show --json", "choose", "choose --json", "report --json"),
@@ -412,6 +500,8 @@ def commands(source: Source, place: Path, run: str) -> dict[str, tuple[str, ...]
 
 # -- numbers
 
+WARNED = ("warnings", "cautions", "skipped")
+
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} in JSON")
@@ -432,20 +522,11 @@ def numbers(reported: Any, path: str = "") -> dict[str, Any]:
     return found
 
 
-FIGURES = (
-    *("time_s", "energy_j", "spans", "counted", "net_total"),
-    *("exit_code", "points", "best", "tune"),
-)
-
-
 def figures(payload: Any) -> dict[str, Any]:
-    """The energies, times and counts of what a command wrote as JSON."""
-    if not isinstance(payload, dict):
-        return numbers(payload)
-    if "runs" in payload:
-        shown = [{key: run.get(key) for key in FIGURES} for run in payload["runs"]]
-        return numbers({"runs": shown})
-    return numbers({key: payload[key] for key in FIGURES if key in payload})
+    """All numbers of what a command wrote as JSON; what it warns of is judged apart."""
+    if isinstance(payload, dict):
+        payload = {key: each for key, each in payload.items() if key not in WARNED}
+    return numbers(payload)
 
 
 def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
@@ -485,18 +566,23 @@ class Baseline:
     def of(self, case: Case, place: Path) -> dict[str, Answer]:
         key = (case.source.name, case.is_computed)
         if key not in self.answers:
-            store = place / f"baseline-{case.source.name}-{case.is_computed}"
-            shutil.copytree(case.source.store, store)
-            run = damaged_run(case.source)
-            if case.is_computed:
-                (store / run / "result.json").unlink(missing_ok=True)
-            asked = commands(case.source, place, run)
-            self.answers[key] = {name: ask(store, *args) for name, args in asked.items()}
-            shutil.rmtree(store)
-            for name, answer in self.answers[key].items():
-                if answer.problem or answer.status:
-                    raise SystemExit(f"{key} undamaged: {name}: {answer}")
+            answers = self.answer(case.source, place, is_computed=case.is_computed)
+            self.answers[key] = answers
         return self.answers[key]
+
+    def answer(self, source: Source, place: Path, *, is_computed: bool) -> dict[str, Answer]:
+        store = place / f"baseline-{source.name}-{is_computed}"
+        shutil.copytree(source.store, store)
+        run = damaged_run(source)
+        if is_computed:
+            (store / run / "result.json").unlink(missing_ok=True)
+        asked = commands(source, place, run)
+        answers = {name: ask(store, *words) for name, words in asked.items()}
+        shutil.rmtree(store)
+        for name, answer in answers.items():
+            if answer.problem or answer.status:
+                raise SystemExit(f"{source.name} undamaged: {name}: {answer}")
+        return answers
 
 
 def damaged_run(source: Source) -> str:
@@ -548,6 +634,7 @@ def try_case(
         for name, arguments in commands(case.source, place, damaged_run(case.source)).items():
             if only and name not in only:
                 continue
+            (place / NOW).write_text(f"{case.what}\n{name}", "utf-8")
             answer = ask(case.store, *arguments)
             if name.startswith("report") and "--force" in arguments and not answer.status:
                 answer = replace(answer, page=(place / PAGE).read_text("utf-8"))
@@ -559,11 +646,129 @@ def try_case(
     return case, wrong
 
 
+def try_case_apart(
+    seed: int, sources: Sequence[Source], place: Path, baseline: Baseline, **options: Any
+) -> tuple[str, dict[str, str]]:
+    """The same in a process of its own: what was damaged, and what is wrong by command."""
+
+    def act() -> tuple[str, dict[str, str]]:
+        case, wrong = try_case(seed, sources, place, baseline, **options)
+        return case.what, wrong
+
+    (place / NOW).write_text("no case\nno command", "utf-8")
+    try:
+        what, wrong = in_fork(act)
+    except EndedError as error:
+        shutil.rmtree(place / f"{seed}", ignore_errors=True)
+        what, command = (place / NOW).read_text("utf-8").split("\n")
+        wrong = {command: str(error)}
+    return what, wrong
+
+
+# -- a process for each case
+
+
+class EndedError(Exception):
+    """A forked process ended without an answer."""
+
+
+def in_fork(act: Callable[[], Any]) -> Any:
+    """What ``act`` returns, in a process of its own; EndedError where there is no answer."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reader)
+        _answer(act, writer)
+    os.close(writer)
+    answer, is_idle = _read_answer(pid, reader)
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if is_idle:
+        raise EndedError(f"it waited for {IDLE_S} s without using CPU time")
+    if code:
+        raise EndedError(f"its process ended by {_name_end(code)}")
+    return pickle.loads(answer)  # our own fork wrote it
+
+
+def _answer(act: Callable[[], Any], writer: int) -> NoReturn:
+    """In the fork: write the answer and end, whatever happens."""
+    status = 1
+    try:
+        os.setpgid(0, 0)  # so that what it starts ends with it
+        resource.setrlimit(resource.RLIMIT_CPU, (CASE_CPU_S, CASE_CPU_S))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_B, MEMORY_B))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with os.fdopen(writer, "wb") as file:
+            file.write(pickle.dumps(act()))
+        status = 0
+    except BaseException:  # noqa: BLE001  # there is nobody above in a fork
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _read_answer(pid: int, reader: int) -> tuple[bytes, bool]:
+    """All that a fork wrote, and whether it was ended because it waited for too long."""
+    pieces: list[bytes] = []
+    used_s, since_s, is_idle = 0.0, time.monotonic(), False
+    with os.fdopen(reader, "rb", buffering=0) as file:
+        while True:
+            if select.select([file], [], [], 10)[0]:
+                piece = file.read(1 << 16)
+                if not piece:
+                    return b"".join(pieces), is_idle
+                pieces.append(piece)
+                continue
+            now_s = _group_cpu_s(pid)
+            if now_s > used_s:
+                used_s, since_s = now_s, time.monotonic()
+            elif time.monotonic() - since_s > IDLE_S:
+                is_idle = True
+                os.killpg(pid, signal.SIGKILL)
+
+
+def _group_cpu_s(group: int) -> float:
+    """CPU time of the processes of a group and of those of their children that have ended."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _name_end(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit status {code}"
+
+
+def import_what_is_used(baseline: Baseline, sources: Sequence[Source], place: Path) -> None:
+    """Answer for the undamaged sources in forks, and import here what these had to import.
+
+    No command runs in the process that forks: a fork has none of its threads.
+    """
+    for source in sources:
+        for is_computed in (True, False):
+
+            def answer(source: Source = source, is_computed: bool = is_computed) -> Any:
+                return baseline.answer(source, place, is_computed=is_computed), set(sys.modules)
+
+            answers, modules = in_fork(answer)
+            baseline.answers[source.name, is_computed] = answers
+            for name in sorted(modules - sys.modules.keys()):
+                with suppress(ImportError):
+                    importlib.import_module(name)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case; then one more each")
-    parser.add_argument("--processes", type=int, default=40, help="every so many, in processes")
+    parser.add_argument(
+        "--processes", type=int, default=100, help="every so many by the real command line"
+    )
     parser.add_argument(
         "--pages", type=int, default=1, help="every so many also as HTML, half of a case's time"
     )
@@ -571,22 +776,29 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="say what each case is")
     options = parser.parse_args()
     failed: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="joulewise-damaged-") as folder:
         place = Path(folder)
         sources = make_sources(options.sources or place / "sources")
         baseline = Baseline()
+        import_what_is_used(baseline, sources, place)
         for seed in range(options.seed, options.seed + options.cases):
-            in_process = not options.processes or seed % options.processes
+            in_process = not options.processes or (seed + 1) % options.processes
             asker = ask if in_process else ask_process
             only = () if seed % options.pages == 0 else WITHOUT_PAGES
-            case, wrong = try_case(seed, sources, place, baseline, ask=asker, only=only)
+            what, wrong = try_case_apart(seed, sources, place, baseline, ask=asker, only=only)
+            kinds[what.partition(":")[0]] += 1
             if options.verbose:
-                print(f"seed {seed}: {case.what}", flush=True)
+                print(f"seed {seed}: {what}", flush=True)
             for name, problem in wrong.items():
                 failed[name] += 1
-                print(f"seed {seed}: {case.what}\n  {name}: {problem}", flush=True)
+                print(f"seed {seed}: {what}\n  {name}: {problem}", flush=True)
     last = options.seed + options.cases - 1
+    used = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = sum(each.ru_utime + each.ru_stime for each in used)
     print(f"{options.cases} cases, seeds {options.seed} to {last}: {sum(failed.values())} wrong")
+    print(f"{kinds.total()} verdicts ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})")
+    print(f"{used_s:.0f} s of CPU")
     for name, count in failed.items():
         print(f"  {name}: {count}")
     return 1 if failed else 0

@@ -4,6 +4,9 @@
 ``python benchmarks/damaged_runs.py --cases 1 --seed SEED``, if its source is recorded alike.
 """
 
+import os
+import resource
+import signal
 import sys
 
 import pytest
@@ -62,3 +65,24 @@ def test_the_harness_sees_a_number_that_changed(damaged_runs):
     assert damaged_runs.check("show --json", infinite, before)
     assert not damaged_runs.check("show --json", warned, before)
     assert not damaged_runs.check("show --json", before, before)
+
+
+def test_a_case_that_ends_its_process_has_a_verdict(damaged_runs, monkeypatch, tmp_path):
+    def crash(*_: object, **__: object):
+        (tmp_path / "now").write_text("gpu: run.json: flip\nshow")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(damaged_runs, "try_case", crash)
+    what, wrong = damaged_runs.try_case_apart(0, (), tmp_path, damaged_runs.Baseline())
+    assert (what, wrong) == ("gpu: run.json: flip", {"show": "its process ended by SIGKILL"})
+
+
+def test_a_case_that_uses_too_much_cpu_time_has_a_verdict(damaged_runs):
+    def spin():
+        resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
+        while True:
+            pass
+
+    with pytest.raises(damaged_runs.EndedError, match=r"SIG(XCPU|KILL)"):
+        damaged_runs.in_fork(spin)
+    assert damaged_runs.in_fork(lambda: "an answer") == "an answer"
