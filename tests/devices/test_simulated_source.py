@@ -4,7 +4,7 @@ import pytest
 
 from joulewise.data import Quantity, SensorInfo, Source
 from joulewise.record.sensor_profiles import documented_profile
-from joulewise.simulate.host import XEON
+from tests.helpers.powercap_tree import XEON
 from tests.helpers.simulated_cpu import Bench
 
 

@@ -9,7 +9,7 @@ from joulewise.data import Unavailable
 from joulewise.devices import Options
 from joulewise.devices.device import Device
 from joulewise.devices.host import cpu, ram
-from joulewise.simulate.host import PowercapTree, SimulatedHost
+from tests.helpers.powercap_tree import PowercapTree, SimulatedHost
 
 
 class Bench:

@@ -1,4 +1,4 @@
-"""Simulated GPUs and CPUs: physics, sensor, workloads, and an NVML library that shows them.
+"""Simulated GPUs: physics, sensor, workloads, and an NVML library that shows them.
 
 A training program that runs under ``joulewise sim`` puts load on a GPU by::
 
@@ -12,7 +12,6 @@ A training program that runs under ``joulewise sim`` puts load on a GPU by::
 - ``virtual``: a whole training in virtual time
 - ``realtime/``: GPUs in real time around a command (``joulewise sim``); ``client``: their load
 - ``nvml/``: the simulated ``libnvidia-ml.so.1`` and ``nvidia-smi``
-- ``host``: simulated CPU packages in a powercap folder
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from joulewise.data import Quantity, Source, Unavailable
 from joulewise.devices import Options
 from joulewise.devices.host import ram
 from joulewise.devices.host.ram import GIB_PER_MODULE, W_PER_MODULE
-from joulewise.simulate.host import XEON, PowercapTree
 from joulewise.testing import DeviceConformance
+from tests.helpers.powercap_tree import XEON, PowercapTree
 
 
 def structure(kind: int, fields: bytes, texts: tuple[bytes, ...] = ()) -> bytes:

@@ -18,8 +18,8 @@ from joulewise.data import ControlKind, Quantity, Reading, Source, Unavailable
 from joulewise.devices.host import powercap
 from joulewise.devices.host.powercap import find_zones
 from joulewise.errors import DeviceError, OutOfRangeError
-from joulewise.simulate.host import LAPTOP, MACHINES, THREADRIPPER, XEON
 from joulewise.testing import DeviceConformance
+from tests.helpers.powercap_tree import LAPTOP, MACHINES, THREADRIPPER, XEON
 from tests.helpers.simulated_cpu import Bench, OnBenchTime
 
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from joulewise.simulate.host import XEON, PowercapTree
+from tests.helpers.powercap_tree import XEON, PowercapTree
 from tests.helpers.processes import JOULEWISE
 
 UNRULED = {"SLURM_JOB_ID": "", "KUBERNETES_SERVICE_HOST": ""}  # as in an ordinary login

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.simulate.host import LAPTOP, MACHINES, THREADRIPPER, XEON, CpuPackage, PowercapTree
+from tests.helpers.powercap_tree import (
+    LAPTOP,
+    MACHINES,
+    THREADRIPPER,
+    XEON,
+    CpuPackage,
+    PowercapTree,
+)
 
 
 def count(tree, zone):
