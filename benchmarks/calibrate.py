@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 from helpers.verdict import Verdicts
+from helpers.virtual_bench import VirtualBench
 
-from joulewise.calibrate.bench import VirtualBench
 from joulewise.calibrate.board import SENSORS, Calibration, calibrate
 from joulewise.data import DeviceInfo, Kind, Quantity, Unavailable
 from joulewise.simulate.boards import BOARDS, load_board, make_unit

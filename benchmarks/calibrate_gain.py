@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 from calibrate import drawn_unit
 from helpers.verdict import Verdicts
+from helpers.virtual_bench import Bursts, VirtualBench
 
-from joulewise.calibrate.bench import Burst, VirtualBench
+from joulewise.calibrate.bench import Burst
 from joulewise.calibrate.gain import WallMeter, gain_from_waves
 from joulewise.data import Unavailable
 from joulewise.record.sensor_profiles import CalibratedValue
 from joulewise.simulate.boards import BOARDS
-from joulewise.simulate.virtual import Bursts
 from joulewise.units import NS_PER_S
 
 SUPPLY = CalibratedValue(0.94, 0.01)

@@ -5,9 +5,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from helpers.virtual_bench import VirtualBench
 from rich.console import Console
 
-from joulewise.calibrate.bench import VirtualBench, draw_waves
+from joulewise.calibrate.bench import draw_waves
 from joulewise.calibrate.board import Calibration, calibrate, keep
 from joulewise.calibrate.gpu_load import HEAVY, LIGHT
 from joulewise.calibrate.response import is_long_average

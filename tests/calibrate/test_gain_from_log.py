@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.virtual_bench import VirtualBench, as_recording
 
-from joulewise.calibrate.bench import VirtualBench, as_recording, draw_waves
+from joulewise.calibrate.bench import draw_waves
 from joulewise.calibrate.gain import WallMeter, gain_from_waves, gains_from_run
 from joulewise.calibrate.gpu_load import HEAVY
 from joulewise.data import DeviceInfo, Kind, Source, Unavailable

@@ -2,8 +2,6 @@
 
 The lengths of the waves and the times of the polls are random, so that neither beats with the
 sensor (aliasing).
-
-:class:`VirtualBench` is a simulated board in virtual time: minutes of calibration in a second.
 """
 
 from __future__ import annotations
@@ -21,15 +19,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.calibrate.gpu_load import HEAVY, SIMULATED
+from joulewise.calibrate.gpu_load import HEAVY
 from joulewise.calibrate.response import SensorPolls
 from joulewise.data import Quantity, Reading, SensorInfo, Unavailable
 from joulewise.data.devices import throttle_names
 from joulewise.devices.device import Device
 from joulewise.errors import DeviceError, JoulewiseError, UsageError
-from joulewise.simulate.model import BoardUnit, ControlSettings
-from joulewise.simulate.virtual import Bursts, simulate_bursts
-from joulewise.simulate.workloads import load_workload
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -269,34 +264,3 @@ def _find_others(device: Device, *, allowed: int) -> tuple[str, ...]:
     known = () if isinstance(processes, Unavailable) else processes
     count = sum("compute" in process.kind for process in known) - allowed
     return (f"{count} other process{'es' * (count > 1)} computed on it",) if count > 0 else ()
-
-
-@dataclass(frozen=True)
-class VirtualBench:
-    """Loads and polls a simulated board; a share ``late`` of the polls is some 10 ms late."""
-
-    unit: BoardUnit
-    late: float = 0.0
-
-    def record(
-        self, bursts: Sequence[Burst], kind: str, progress: Callable[[float], None]
-    ) -> SensorPolls:
-        progress(1.0)
-        return as_recording(self.play(bursts, kind), self.late)
-
-    def play(self, bursts: Sequence[Burst], kind: str) -> Bursts:
-        workload, batch_size = SIMULATED[kind]
-        board = self.unit.board
-        load = load_workload(workload, board, batch_size).step
-        pairs = [(burst.off_s, burst.on_s) for burst in bursts]
-        return simulate_bursts(self.unit, load, ControlSettings(board.limits.default_w), pairs)
-
-
-def as_recording(played: Bursts, late: float = 0.0) -> SensorPolls:
-    polled = played.poll(POLL_HZ, POLLED, late=late)
-    return SensorPolls(
-        t_s=polled["t_ns"] / NS_PER_S,
-        columns={q: polled[q.value] for q in POLLED if q.value in polled},
-        on_s=played.on_ns / NS_PER_S,
-        off_s=played.off_ns / NS_PER_S,
-    )

@@ -1,14 +1,9 @@
-"""Trainings and bursts of load in virtual time: hours of it in milliseconds, with exact energy.
-
-- :func:`simulate`: a whole training, as a :class:`VirtualRun`
-- :func:`simulate_bursts`: pauses and bursts of load, to check what polling a sensor can show
-"""
+"""Trainings in virtual time: hours in milliseconds, with exact energy (:func:`simulate`)."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,10 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Start = Literal["warm", "cold"]
-# Mean lateness of a poll that comes too late. Chosen: a scheduler's time slice.
-_LATE_S = 0.01
-# The pause after the last burst (chosen), in which what a sensor averages falls again.
-_TAIL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -182,52 +173,3 @@ def _train(board: _VirtualBoard, workload: Workload) -> dict[str, Spans]:
 def _spans(pairs: list[tuple[int, int]]) -> Spans:
     start_ns, end_ns = np.array(pairs, np.int64).reshape(-1, 2).T
     return Spans(start_ns, end_ns)
-
-
-@dataclass(frozen=True)
-class Bursts:
-    """A board under bursts of load, and when each burst began and ended."""
-
-    unit: BoardUnit
-    timeline: Timeline
-    on_ns: NDArray[np.int64]
-    off_ns: NDArray[np.int64]
-
-    def poll(
-        self,
-        rate_hz: float,
-        quantities: Collection[Quantity] = POWER_AND_ENERGY,
-        *,
-        late: float = 0.0,
-    ) -> dict[str, NDArray[Any]]:
-        """Polls at random moments; the share ``late`` of them comes some 10 ms too late."""
-        draw = np.random.default_rng(self.unit.seed)
-        count = int((self.timeline.end_ns - self.timeline.start_ns) / NS_PER_S * rate_hz)
-        t_s = (np.arange(count) + draw.random(count)) / rate_hz
-        t_s += (draw.random(count) < late) * draw.exponential(_LATE_S, count)
-        t_ns = self.timeline.start_ns + np.sort(np.rint(t_s * NS_PER_S).astype(np.int64))
-        return poll(self.unit, self.timeline, t_ns, quantities)
-
-
-def simulate_bursts(
-    unit: BoardUnit,
-    load: Load,
-    controls: ControlSettings,
-    bursts: Iterable[tuple[float, float]],
-) -> Bursts:
-    """Pauses and bursts as (off, on) in seconds; a burst lasts whole steps, at least one."""
-    parts: list[Timeline] = []
-    edges: list[tuple[int, int]] = []
-    state = rest(unit, random.Random(unit.seed).randrange(NS_PER_S))  # noqa: S311  # no secret
-    step_s = load.time_s
-    for off_s, on_s in (*bursts, (_TAIL_S, 0.0)):
-        until_ns = state.t_ns + round(off_s * NS_PER_S)
-        pause, state = play(unit, state, None, controls, until_ns=until_ns, contexts=1)
-        parts.append(pause)
-        if on_s:
-            on_ns = state.t_ns
-            burst, state = play(unit, state, load, controls, steps=max(1, round(on_s / step_s)))
-            parts.append(burst)
-            edges.append((on_ns, state.t_ns))
-    on, off = np.array(edges, np.int64).reshape(-1, 2).T
-    return Bursts(unit, concat(parts), on, off)
