@@ -21,8 +21,9 @@ from helpers.verdict import Verdicts
 from joulewise.simulate import virtual
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import ControlSettings
-from joulewise.simulate.published_caps import BANDS, GPUS, PublishedRow, grid_w, read_table, scores
+from joulewise.simulate.published_caps import GPUS, PublishedRow, read_table
 from joulewise.simulate.workloads import load_workload
+from tools.fit_workloads.published_metrics import BANDS, grid_w, scores
 from tools.fit_workloads.table import leave_out, networks
 
 

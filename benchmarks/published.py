@@ -23,9 +23,10 @@ from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import View, evaluate
 from joulewise.metrics.metric import parse
 from joulewise.report.published import METRICS, Beside, beside
-from joulewise.simulate.published_caps import BANDS, GPUS, read_table
+from joulewise.simulate.published_caps import GPUS, read_table
 from joulewise.sweep.lifecycle import prepare, run_sweep
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from tools.fit_workloads.published_metrics import BANDS
 from tools.fit_workloads.table import networks
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "published.md"

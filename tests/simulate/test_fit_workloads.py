@@ -8,10 +8,11 @@ from click.testing import CliRunner
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.model import Load
 from joulewise.simulate.physics import steady_state
-from joulewise.simulate.published_caps import METRICS, grid_w, read_table, scores
+from joulewise.simulate.published_caps import read_table
 from joulewise.simulate.workloads import Profile, load_workload, profile_of, step_phases
 from tools.fit_workloads import __main__ as command
 from tools.fit_workloads import table
+from tools.fit_workloads.published_metrics import METRICS, grid_w, scores
 from tools.fit_workloads.solve import Curves, fit, pooled_prior, start_at
 from tools.fit_workloads.table import fit_board, networks, table_curves
 

@@ -11,8 +11,9 @@ import numpy as np
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.model import Board
 from joulewise.simulate.physics import steady_state
-from joulewise.simulate.published_caps import BANDS, METRICS, PublishedRow, grid_w, scores
+from joulewise.simulate.published_caps import PublishedRow
 from joulewise.simulate.workloads import Profile, build_workload
+from tools.fit_workloads.published_metrics import BANDS, METRICS, grid_w, scores
 from tools.fit_workloads.solve import Curves, WorkloadFit, fit, fit_own, start_at
 
 if TYPE_CHECKING:
