@@ -81,7 +81,7 @@ def command(
     """Measure the timing of a GPU's power sensor, and with a wall meter its calibration error.
 
     Bursts of load show how often the sensor updates, over what time it averages and how late it
-    is. The results are stored as the GPU's sensor profile, which later runs use for their errors
+    is. The results are stored as the GPU's sensor profile. Later runs compute their errors from it
     as long as board and driver are the same. No power limit or clock is changed. The exit status
     is 0 if at least one GPU could be calibrated.
     """

@@ -65,12 +65,12 @@ _NEEDED_OPTIONS = (
 @number_option("--epochs", POSITIVE, help="Extrapolate to a training of N epochs.")
 @number_option("--samples", POSITIVE, help="Samples in an epoch of that training.")
 @number_option(
-    "--look-epochs", POSITIVE, help="Epochs in a run of the sweep. [default: as the run reports]"
+    "--look-epochs", POSITIVE, help="Epochs in one run of the sweep. [default: as it reports]"
 )
 @number_option(
     "--look-samples",
     POSITIVE,
-    help="Samples in an epoch of such a run. [default: as the run reports]",
+    help="Samples in one epoch of a run of the sweep. [default: as it reports]",
 )
 @number_option("--runs-per-year", POSITIVE, help="Show what N such runs save in a year.")
 @price_option("Price of a kWh, in any currency, with --runs-per-year.")

@@ -48,7 +48,7 @@ Examples:
 @click.option(
     "--sure",
     is_flag=True,
-    help="Let --fail-if hold only if the whole 95 % interval does, not the mean alone.",
+    help="Fail only if the whole 95 % interval meets a condition of --fail-if, not just its mean.",
 )
 @metric_options(boundary=None)
 @form_option("Format of the table of quantities, or of settings for two sweeps.")

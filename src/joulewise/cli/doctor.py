@@ -12,9 +12,9 @@ from joulewise.cli.output import STDOUT, console, json_option, write_json
 @cpu_tdp_option
 @json_option
 def command(cpu_tdp_w: float | None, json_path: str | None) -> None:
-    """List every device, sensor and setting with its value, or why it is missing and the fix.
+    """List every device, sensor and setting: its value, or why it is missing and how to fix that.
 
-    The exit status is 0 whatever is missing.
+    The exit status is 0 even if something is missing.
     """
     from joulewise.devices import Options, discover
     from joulewise.report.views.checkup import as_json, examine

@@ -74,7 +74,7 @@ def command(
     devices: tuple[str, ...],
     path: str,
 ) -> None:
-    """Export a run's trace, spans or logged figures as a table, one row for each.
+    """Export a run's trace, spans or logged figures as a table.
 
     Times are `t_s` (seconds since the command started) and `t_ns` (CLOCK_MONOTONIC). What could
     not be read is empty in CSV and null in other formats.

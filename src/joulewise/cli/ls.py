@@ -70,9 +70,9 @@ def command(
 ) -> None:
     """List the stored runs, the newest last, with their state, time and energy.
 
-    Only stored results are read: a killed run has its energy after its first `show`, and a run that
-    is being recorded shows its energy so far. In filters, names and tags may contain * and ?. They
-    are case-sensitive; units are not (30MIN), except for mJ and MJ.
+    A run that is being recorded has its energy so far; that of a killed run is computed by its
+    first `show`. In filters, names and tags are case-sensitive and may contain * and ?; units are
+    not case-sensitive (30MIN), except for mJ and MJ.
     """
     from joulewise.report.views.listings import list_runs, parse_filter, runs_as_json
     from joulewise.store.index.conditions import all_of

@@ -158,7 +158,7 @@ cpu_tdp_option = click.option(
 )
 
 
-def _all_of(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+def all_options(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
     """Several options as one decorator, in the order in which the help lists them."""
 
     def decorate(command: _Command) -> _Command:
@@ -169,14 +169,14 @@ def _all_of(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _C
     return decorate
 
 
-recording_options = _all_of(
+recording_options = all_options(
     number_option(
         "--rate",
         "rate_hz",
         Number(min=MIN_RATE_HZ, max=MAX_RATE_HZ, unit="Hz"),
         metavar="HZ",
-        help="Read power and counters this often. [default: 10; where drivers keep samples of "
-        "their own, 20 divided by the number of GPUs, but at least 2.5]",
+        help="Read power and counters so many times per second. [default: 10; with GPUs whose "
+        "driver keeps samples of its own, 20 divided by their number, at least 2.5]",
     ),
     click.option("--name", metavar="NAME", help="Name the run."),
     click.option(
@@ -203,7 +203,7 @@ recording_options = _all_of(
         help="Warn when the run exceeds an energy, time or carbon, such as 2kWh, 30min or 500gCO2; "
         "with :stop, end the command. May be repeated.",
     ),
-    carbon_option("Grams of CO2 that the grid emits per kWh; adds the carbon to the result."),
+    carbon_option("Grams of CO2 that the grid emits per kWh; adds the emissions to the result."),
     price_option("Price of a kWh, in any currency; adds the cost to the result."),
     number_option(
         "--epochs",
@@ -223,7 +223,7 @@ recording_options = _all_of(
 )
 """How a command is recorded: for the verbs that run one."""
 
-gpu_options = _all_of(
+gpu_options = all_options(
     click.option(
         "--gpu",
         "gpus",
@@ -237,7 +237,7 @@ gpu_options = _all_of(
 
 def metric_options(*, boundary: str | None) -> Callable[[_Command], _Command]:
     """``--by``, which may be repeated, and ``boundary_options``, for verbs that judge settings."""
-    return _all_of(
+    return all_options(
         click.option(
             "--by",
             multiple=True,
@@ -256,7 +256,7 @@ def boundary_options(*, boundary: str | None) -> Callable[[_Command], _Command]:
     ``boundary`` is its default; None takes that of the sweep.
     """
     default_note = "" if boundary else " [default: that of the sweep, else gpu]"
-    return _all_of(
+    return all_options(
         click.option(
             "--boundary",
             type=click.Choice(["gpu", "node", "wall"]),

@@ -54,7 +54,7 @@ _RUN_OPTIONS = dict.fromkeys(
 @metric_options(boundary=None)
 @reference_option
 @price_option("Price of a kWh, in any currency; adds the cost to a run's report.")
-@carbon_option("Grams of CO2 that the grid emits per kWh; adds the carbon to a run's report.")
+@carbon_option("Grams of CO2 that the grid emits per kWh; adds the emissions to a run's report.")
 @json_option
 @pass_store
 def command(

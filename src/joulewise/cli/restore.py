@@ -27,14 +27,14 @@ _WAIT_S = 10.0  # chosen, for guardians that are restoring; doubled, a hung one 
 @click.option(
     "--epilog",
     is_flag=True,
-    help="Run from a scheduler's epilog: print nothing unless something was done, and note that "
-    "it is installed, so that settings can be changed in jobs on this node.",
+    help="For a scheduler's epilog: print nothing unless something was done, and record that the "
+    "epilog is installed, which allows the jobs on this node to change settings.",
 )
 @json_option
 def command(json_path: str | None, *, epilog: bool) -> None:
     """Put back power limits and clocks that a killed joulewise left changed.
 
-    Settings that a running process holds stay: they are put back when it ends. The exit status is 0
+    Settings that a running process holds are kept: they go back when it ends. The exit status is 0
     if nothing is left, and 125 if something could not be put back.
     """
     from joulewise.control.journal import list_untrusted

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 @click.option(
     "--errors",
     is_flag=True,
-    help="Show both parts of each error instead of watts, the error of one span of each name, and "
-    "how often sensors update. For the error of every span: export --what spans.",
+    help="Show both parts of each error, in place of the watts; the typical error of a span of "
+    "each name; and how often sensors update. For the error of every span: export --what spans.",
 )
 @price_option("Price of a kWh; adds the cost. [default: as given to run]", Number(min=0))
 @carbon_option(
-    "Grams of CO2 per kWh of the grid; adds the carbon. [default: as given to run]", Number(min=0)
+    "Grams of CO2 per kWh of the grid; adds the emissions. [default: as given to run]",
+    Number(min=0),
 )
 @json_option
 @click.argument("which", metavar="RUN|GROUP")

@@ -62,9 +62,7 @@ Examples:
     show_default=True,
     help="Let calls take as long as those of a real driver, or no time.",
 )
-@number_option(
-    "--seed", Whole(min=0), default=0, help="Seed of the boards' individual differences."
-)
+@number_option("--seed", Whole(min=0), default=0, help="Seed of the differences between boards.")
 @click.option(
     "--persistence",
     type=click.Choice(["on", "off"]),

@@ -102,8 +102,8 @@ _ON_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
     "--max-slowdown",
     Number(min=1),
     metavar="F",
-    help="Skip settings that must be slower than one that took more than F times as long as the "
-    "reference.",
+    help="Once a setting took more than F times as long as the reference, skip those that can "
+    "only be slower.",
 )
 @number_option(
     "--timeout",
@@ -135,7 +135,7 @@ _ON_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
     "rate_hz",
     POSITIVE,
     metavar="HZ",
-    help="Read power and counters this often. [default: as in joulewise run]",
+    help="Read power and counters so many times per second. [default: as in joulewise run]",
 )
 @click.option("--no-hooks", is_flag=True, help="Do not mark epochs and steps of Python programs.")
 @click.option("--force", is_flag=True, help="Set GPUs even while other users use them.")

@@ -92,8 +92,8 @@ class _Share(Number):
 @click.option(
     "--prove",
     is_flag=True,
-    help="Then alternate between the chosen setting and the reference until the saving is known "
-    "to 1 %.",
+    help="After the choice, alternate between the chosen setting and the reference until the "
+    "saving is known to 1 %.",
 )
 @number_option(
     "--keep-checking",
@@ -101,8 +101,8 @@ class _Share(Number):
     metavar="SHARE",
     default=0.0,
     show_default=False,
-    help="Then run this share of the steps, such as 2%, at the reference, so that the saving is "
-    "measured to the end. [default: none]",
+    help="After the choice, run this share of the steps, such as 2%, at the reference, so that the "
+    "saving is measured to the end. [default: none]",
 )
 @click.option(
     "--progress",

@@ -389,7 +389,7 @@ def _device_warnings(a: Side, b: Side) -> Iterator[QualityWarning]:
         listed = " and ".join(f"{kind} is {source}" for kind, source in unmeasured.items())
         yield QualityWarning(
             CompareWarningCode.NOT_MEASURED,
-            f"{listed}: such figures are estimates, not readings, and so is their change",
+            f"{listed}: its energy, and any change of it, is an estimate and no reading",
             _measured_device_hint(a, b),
         )
 

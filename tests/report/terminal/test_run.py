@@ -166,7 +166,7 @@ def test_with_errors_a_span_of_each_name_has_its_typical_error():
         for at, energy in enumerate(energies)
     )
     text = drawn(result(spans=listed), 120, errors=True)
-    assert line_with(text, "span ").endswith("mean energy error of one energy min-max")
+    assert line_with(text, "span ").endswith("mean energy error of a span energy min-max")
     # 50 J and 150 J of 2000 J; steps are not listed, so nothing is known of one.
     assert line_with(text, "epoch ").endswith("2.00 kJ ± 5.0 % 1.97-2.03 kJ")
     assert line_with(text, "step ").endswith("- - -")

@@ -64,7 +64,7 @@ def test_spans_have_their_own_means(run):
 
 
 def test_new_values_never_read_as_more_than_readings(run):
-    table = tables(analyse(run))["New values per second, of readings per second"]
+    table = tables(analyse(run))["Readings per second with a new value, of all readings"]
     power = next(each for each in table.records if each["quantity"] == "power_w")
     assert power["run_new_hz"] == pytest.approx(5, rel=0.02)
     assert power["run_read_hz"] == pytest.approx(50)

@@ -11,7 +11,7 @@ from rich.text import Text
 from joulewise.data import RunResult
 from joulewise.formatting import fitting, one_line
 from joulewise.report.tables import Column, Table, number_columns
-from joulewise.report.terminal.layout import Sheet, indent
+from joulewise.report.terminal.layout import Sheet, indent, print_command
 from joulewise.report.views.run import (
     NO_RATES,
     DeviceRow,
@@ -67,8 +67,7 @@ def draw(
     console.print()
     sheet.line(shown.finding, "bold", 0)
     for command, what in shown.commands:
-        # Not wrapped: it is there to be pasted.
-        console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
+        print_command(command, what, console)
 
 
 def _draw_devices(
@@ -110,7 +109,7 @@ def _draw_spans(rows: Sequence[SpanRow], sheet: Sheet, *, errors: bool) -> None:
         *number_columns("count", "mean time"),
         Column("time min-max", spare=1),
         Column("mean energy"),
-        *((Column("error of one"),) if errors else ()),
+        *((Column("error of a span"),) if errors else ()),
         Column("energy min-max", spare=1),
     )
     cells = (

@@ -274,7 +274,7 @@ def rates_table(runs: Mapping[str, RunResult]) -> Table:
         for stream, rates in quantities.get(quantity.value, {}).items()
     ]
     return Table(
-        "New values per second, of readings per second",
+        "Readings per second with a new value, of all readings",
         (
             *text_columns("device", "sensor", "read as"),
             Column("in the run", "Hz"),
