@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.options import Number, number_option
+from joulewise.cli.options import Number, all_options, number_option
 from joulewise.cli.output import STDOUT, say, write_json
 from joulewise.errors import UsageError
 from joulewise.store.files import is_folder
@@ -18,59 +18,54 @@ if TYPE_CHECKING:
     from joulewise.report.html.render import HtmlPage
 
 FORMATS = ("svg", "pdf", "png", "html", "json", "csv")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def report_options(command: _Command) -> _Command:
-    """``-o``, ``--force``, ``--tables``, and ``--figures`` with their form."""
-    options = (
-        click.option(
-            "-o",
-            "--output",
-            "output",
-            metavar="PATH|DIR/",
-            help="Write the report to PATH or into DIR/; - is stdout. [default: joulewise-ID.html]",
-        ),
-        click.option(
-            "--force", is_flag=True, help="Replace PATH even if it is not a report of joulewise."
-        ),
-        click.option(
-            "--figures",
-            type=click.Path(path_type=Path),
-            metavar="DIR",
-            help="Write each figure as a file into DIR.",
-        ),
-        click.option(
-            "--format",
-            "forms",
-            default="svg",
-            show_default=True,
-            metavar="FORM,...",
-            help=f"Formats of the figures: {', '.join(FORMATS)}.",
-        ),
-        click.option(
-            "--theme",
-            type=click.Choice(["light", "dark", "print"]),
-            default="light",
-            show_default=True,
-            help="Theme of the figures; print is for papers and has no title.",
-        ),
-        number_option(
-            "--width-mm",
-            Number(min=30, max=500),
-            metavar="MM",
-            help="Width of figures for print in mm. [default: 85, one column]",
-        ),
-        click.option(
-            "--tables",
-            type=click.Path(path_type=Path),
-            metavar="DIR",
-            help="Write the tables as CSV, Markdown and LaTeX (booktabs) into DIR.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+report_options = all_options(
+    click.option(
+        "-o",
+        "--output",
+        "output",
+        metavar="PATH|DIR/",
+        help="Write the report to PATH or into DIR/; - is stdout. [default: joulewise-ID.html]",
+    ),
+    click.option(
+        "--force", is_flag=True, help="Replace PATH even if it is not a report of joulewise."
+    ),
+    click.option(
+        "--figures",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Write each figure as a file into DIR.",
+    ),
+    click.option(
+        "--format",
+        "forms",
+        default="svg",
+        show_default=True,
+        metavar="FORM,...",
+        help=f"Formats of the figures: {', '.join(FORMATS)}.",
+    ),
+    click.option(
+        "--theme",
+        type=click.Choice(["light", "dark", "print"]),
+        default="light",
+        show_default=True,
+        help="Theme of the figures; print is for papers and has no title.",
+    ),
+    number_option(
+        "--width-mm",
+        Number(min=30, max=500),
+        metavar="MM",
+        help="Width of figures for print in mm. [default: 85, one column]",
+    ),
+    click.option(
+        "--tables",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Write the tables as CSV, Markdown and LaTeX (booktabs) into DIR.",
+    ),
+)
+"""``-o``, ``--force``, ``--tables``, and ``--figures`` with their form."""
 
 
 def write_reports(

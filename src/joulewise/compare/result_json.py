@@ -12,51 +12,45 @@ from joulewise.compare.runs import Comparison, Side
 from joulewise.compare.sweeps import ChoiceComparison, SweepComparison
 from joulewise.data import QualityWarning
 from joulewise.data.codec import encode
-from joulewise.metrics.result import Choice, SweepResult, interval_json
+from joulewise.metrics.result import Choice, SweepResult
 
 COMPARE_RESULT_FORMAT: Final = 1  # version of the form, raised when a reader would misread it
 
 
 def runs_json(compared: Comparison) -> dict[str, Any]:
     """The form of a comparison of runs."""
-    return _finite(
-        {
-            "format": COMPARE_RESULT_FORMAT,
-            "kind": "runs",
-            "a": _side(compared.a),
-            "b": _side(compared.b),
-            "work": _work(compared.work),
-            "quantities": [_compared(it) for it in compared.quantities],
-            "differences": [
-                {"what": it.what, "a": list(it.a), "b": list(it.b)} for it in compared.differences
-            ],
-            "cautions": _warnings(compared.warnings),
-        }
-    )
+    return {
+        "format": COMPARE_RESULT_FORMAT,
+        "kind": "runs",
+        "a": _side(compared.a),
+        "b": _side(compared.b),
+        "work": _work(compared.work),
+        "quantities": [_compared(it) for it in compared.quantities],
+        "differences": encode(compared.differences),
+        "cautions": _warnings(compared.warnings),
+    }
 
 
 def sweeps_json(compared: SweepComparison) -> dict[str, Any]:
     """The form of a comparison of sweeps."""
-    return _finite(
-        {
-            "format": COMPARE_RESULT_FORMAT,
-            "kind": "sweeps",
-            "a": _sweep(compared.a),
-            "b": _sweep(compared.b),
-            "work": _work(compared.work),
-            "settings": [
-                {
-                    "settings": it.setting.as_json(),
-                    "quantities": [_compared(each) for each in it.quantities],
-                }
-                for it in compared.settings
-            ],
-            "choices": [_choices(it) for it in compared.choices],
-            "only_a": [setting.as_json() for setting in compared.only_a],
-            "only_b": [setting.as_json() for setting in compared.only_b],
-            "cautions": _warnings(compared.warnings),
-        }
-    )
+    return {
+        "format": COMPARE_RESULT_FORMAT,
+        "kind": "sweeps",
+        "a": _sweep(compared.a),
+        "b": _sweep(compared.b),
+        "work": _work(compared.work),
+        "settings": [
+            {
+                "settings": it.setting.as_json(),
+                "quantities": [_compared(each) for each in it.quantities],
+            }
+            for it in compared.settings
+        ],
+        "choices": [_choices(it) for it in compared.choices],
+        "only_a": encode(compared.only_a),
+        "only_b": encode(compared.only_b),
+        "cautions": _warnings(compared.warnings),
+    }
 
 
 def judged_json(judged: Sequence[tuple[ConditionVerdict, str]]) -> list[dict[str, Any]]:
@@ -65,7 +59,7 @@ def judged_json(judged: Sequence[tuple[ConditionVerdict, str]]) -> list[dict[str
         {
             "condition": it.condition.text,
             "is_the_case": it.is_the_case,
-            "found": interval_json(it.found),
+            "found": encode(it.found),
             "within_noise": it.within_noise,
             "sentence": sentence,
         }
@@ -87,8 +81,8 @@ def _work(work: WorkCompared) -> dict[str, Any]:
         "per": work.per,
         "same": work.is_same,
         "unit": work.unit or None,
-        "a": list(work.a),
-        "b": list(work.b),
+        "a": encode(work.a),
+        "b": encode(work.b),
     }
 
 
@@ -110,7 +104,7 @@ def _compared(it: ComparedQuantity) -> dict[str, Any]:
         "unit": it.unit,
         "a": _own_interval(it, 0),
         "b": _own_interval(it, 1),
-        "ratio": interval_json(it.ratio),
+        "ratio": encode(it.ratio),
         "verdict": it.verdict.value,
         "basis": it.basis and it.basis.value,
         "reason": it.reason or None,
@@ -118,8 +112,8 @@ def _compared(it: ComparedQuantity) -> dict[str, Any]:
 
 
 def _own_interval(it: ComparedQuantity, side: int) -> dict[str, Any] | None:
-    interval = interval_json((it.a, it.b)[side])
-    return interval and {**interval, "n": it.n[side]}
+    interval = (it.a, it.b)[side]
+    return interval and {**encode(interval), "n": it.n[side]}
 
 
 def _choices(it: ChoiceComparison) -> dict[str, Any]:
@@ -138,15 +132,10 @@ def _choice(choice: Choice | None) -> dict[str, Any] | None:
     return {
         "settings": choice.setting.as_json(),
         "verdict": choice.verdict.value,
-        "energy_ratio": interval_json(choice.energy),
-        "time_ratio": interval_json(choice.time),
+        "energy_ratio": encode(choice.energy),
+        "time_ratio": encode(choice.time),
     }
 
 
 def _warnings(warnings: Sequence[QualityWarning]) -> list[dict[str, str]]:
     return [warning.as_summary() for warning in warnings]
-
-
-def _finite(result: dict[str, Any]) -> dict[str, Any]:
-    """With null for what is no number in JSON."""
-    return {name: encode(value) for name, value in result.items()}

@@ -211,40 +211,33 @@ def as_json(result: SweepResult) -> dict[str, Any]:
         },
         "choices": {
             boundary: {
-                metric: {"settings": choice.setting.as_json(), **_choice(choice)}
+                metric: {"settings": choice.setting, **_choice(choice)}
                 for metric, choice in chosen.items()
             }
             for boundary, chosen in result.choices.items()
         },
-        "sources": dict(result.sources),
-        "assumed": list(result.assumed),
-        "simulated": list(result.simulated),
-        "fits": [
-            {**vars(fit), "where": fit.where.as_json(), "problem": fit.problem or None}
-            for fit in result.fits
-        ],
+        "sources": result.sources,
+        "assumed": result.assumed,
+        "simulated": result.simulated,
+        "fits": [{**vars(fit), "problem": fit.problem or None} for fit in result.fits],
         "cautions": [warning.as_summary() for warning in result.warnings],
     }
     return {name: encode(value) for name, value in payload.items()}
 
 
-def interval_json(interval: Interval | None) -> dict[str, float | None] | None:
-    return None if interval is None else dict(vars(interval))
-
-
 def _point(point: PointResult) -> dict[str, Any]:
     return {
-        "settings": point.setting.as_json(),
+        "settings": point.setting,
         "n": point.n,
-        "time_s": interval_json(point.time_s),
-        "energy_j": interval_json(point.energy_j),
+        "time_s": point.time_s,
+        "energy_j": point.energy_j,
         "energy_error_gain_j": point.gain_j,
-        "metrics": {name: interval_json(score) for name, score in point.scores.items()},
+        "metrics": point.scores,
         "pareto": point.pareto,
-        "time_ratio": interval_json(point.time_ratio),
-        "energy_ratio": interval_json(point.energy_ratio),
-        "ratios": {name: interval_json(ratio) for name, ratio in point.ratios.items()},
-        "verdicts": {name: verdict.value for name, verdict in point.verdicts.items()},
+        "time_ratio": point.time_ratio,
+        "energy_ratio": point.energy_ratio,
+        "ratios": point.ratios,
+        "verdicts": point.verdicts,
         "binds": point.binds,
         "capped": point.capped,
         "clock_mhz": point.clock_mhz,
@@ -252,15 +245,14 @@ def _point(point: PointResult) -> dict[str, Any]:
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
-    band = choice.band
     return {
-        "verdict": choice.verdict.value,
-        "recommended": choice.recommended.as_json(),
-        "score_ratio": interval_json(choice.score),
-        "time_ratio": interval_json(choice.time),
-        "energy_ratio": interval_json(choice.energy),
-        "saved_j": interval_json(choice.saved_j),
-        "energy_ratio_at": {name: interval_json(ratio) for name, ratio in choice.at.items()},
+        "verdict": choice.verdict,
+        "recommended": choice.recommended,
+        "score_ratio": choice.score,
+        "time_ratio": choice.time,
+        "energy_ratio": choice.energy,
+        "saved_j": choice.saved_j,
+        "energy_ratio_at": choice.at,
         "break_even_w": choice.break_even_w,
-        "band": band and {**vars(band), "sure": list(band.sure)},
+        "band": choice.band,
     }

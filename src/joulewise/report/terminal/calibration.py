@@ -16,7 +16,7 @@ from joulewise.calibrate.response import is_long_average
 from joulewise.data import Quantity, SensorProfile, Unavailable
 from joulewise.record.sensor_profiles import CalibratedValue, SensorTiming
 from joulewise.report.tables import new_rich_table
-from joulewise.report.terminal.layout import indent
+from joulewise.report.terminal.layout import indent, print_command
 from joulewise.units import Z95
 
 # Relative difference from which a measured value contradicts the published one, or two sensors are
@@ -42,7 +42,7 @@ def draw(boards: list[Calibration], console: Console, *, simulated: bool = False
             console.print(Text(f"  {stored} {board.path}"), soft_wrap=True)
         console.print()
     for command, what in _next(boards):
-        console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
+        print_command(command, what, console)
 
 
 def warnings(board: Calibration) -> list[str]:

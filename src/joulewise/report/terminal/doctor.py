@@ -16,7 +16,7 @@ from joulewise.data import ControlKind, DeviceInfo, Kind, Quantity, Source, Unav
 from joulewise.formatting import NO_BREAK, wrap_text
 from joulewise.report.tables import new_rich_table
 from joulewise.report.terminal import leases
-from joulewise.report.terminal.layout import indent, print_fix
+from joulewise.report.terminal.layout import indent, print_command, print_fix
 from joulewise.report.views.checkup import Checkup, ControlState, DeviceState, SensorState
 
 # Below so many columns of the terminal (chosen: the widest table), the last columns of a table are
@@ -51,7 +51,7 @@ def draw(checkup: Checkup, console: Console) -> None:
     console.print()
     console.print(Text(summarise_sources(checkup), style="bold"))
     for command, what in next_commands(checkup):
-        console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
+        print_command(command, what, console)
 
 
 def _may_set(devices: Iterable[DeviceState]) -> bool:

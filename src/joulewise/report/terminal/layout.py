@@ -107,6 +107,11 @@ def indent(what: RichTable | Text, console: Console) -> None:
     console.print(Padding(what, (0, 0, 0, _INDENT), expand=False))
 
 
+def print_command(command: str, what: str, console: Console) -> None:
+    """Print a command with its purpose; not wrapped, to be pasted."""
+    console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
+
+
 def print_fix(fix: str, console: Console) -> None:
     """Print a command that mends what the line above says; not wrapped, to be pasted."""
     console.print(Text.assemble("    fix: ", (fix, "cyan")), soft_wrap=True)

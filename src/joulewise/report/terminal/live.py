@@ -19,6 +19,7 @@ from joulewise.data import RunResult
 from joulewise.formatting import fitting, one_line, plain
 from joulewise.process.linux import is_alive
 from joulewise.report.tables import drawn
+from joulewise.report.terminal.layout import print_command
 from joulewise.report.views.live import RunNow, RunWatch, device_table, foretold, standing, title
 from joulewise.report.views.run import ending, run_view
 from joulewise.store.manifest import read_manifest
@@ -160,5 +161,4 @@ def _draw_end(result: RunResult, console: Console, program: str) -> None:
     for fact in shown.facts:
         console.print(Text(fitting(fact, console.encoding), "dim"))
     console.print(Text(fitting(shown.finding, console.encoding), "bold"))
-    command = f"{program} show {plain(result.id)}"
-    console.print(Text.assemble("  ", (command, "cyan"), "  # the whole result"), soft_wrap=True)
+    print_command(f"{program} show {plain(result.id)}", "the whole result", console)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from joulewise.data.codec import encode
 from joulewise.data.sweeps import Setting, Sweep, control_options
 from joulewise.formatting import amount, joules, seconds
 from joulewise.metrics.boundary import View
 from joulewise.metrics.metric import parse
 from joulewise.metrics.projection import NextRun, Year, next_run, year
-from joulewise.metrics.result import Interval, SweepResult, interval_json
+from joulewise.metrics.result import Interval, SweepResult
 from joulewise.report.rerun import rerun_sweep_command
 from joulewise.report.settings_text import setting_words
 from joulewise.sweep.spec import render
@@ -128,10 +129,7 @@ def projection_json(outlooks: tuple[ChoiceProjection, ...]) -> dict[str, Any]:
     return {
         projection.metric: {
             "settings": projection.setting.as_json(),
-            "next_run": {
-                "time_s": interval_json(projection.next_run.time_s),
-                "energy_j": interval_json(projection.next_run.energy_j),
-            },
+            "next_run": encode(projection.next_run),
             "year": None if projection.year is None else _year_json(projection.year),
             "command": projection.command,
         }
@@ -158,7 +156,7 @@ def _year_json(projected: Year) -> dict[str, Any]:
     return {
         "runs": projected.runs,
         **{
-            name: interval_json(getattr(projected, name))
+            name: encode(getattr(projected, name))
             for name in ("energy_kwh", "time_h", "money", "co2_kg")
         },
     }
