@@ -6,7 +6,7 @@ import sys
 import pytest
 
 HEAVY = {"numpy", "scipy", "pyarrow", "pynvml", "altair", "torch", "keras", "ray", "amdsmi"}
-HEAVY |= {"sqlalchemy", "alembic", "psycopg"}
+HEAVY |= {"sqlalchemy", "alembic", "psycopg", "msgspec"}
 
 
 def modules_after(script: str) -> set[str]:

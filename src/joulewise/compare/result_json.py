@@ -113,7 +113,7 @@ def _compared(it: ComparedQuantity) -> dict[str, Any]:
 
 def _own_interval(it: ComparedQuantity, side: int) -> dict[str, Any] | None:
     interval = (it.a, it.b)[side]
-    return interval and {**encode(interval), "n": it.n[side]}
+    return {**encode(interval), "n": it.n[side]} if interval else None
 
 
 def _choices(it: ChoiceComparison) -> dict[str, Any]:

@@ -18,8 +18,6 @@ from enum import Enum
 from functools import cache
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from joulewise.data.devices import Source
 
 _T = TypeVar("_T")
@@ -55,6 +53,8 @@ def decode(kind: type[_T], payload: Any) -> _T:
     Types are strict: only an integer may stand for a float. Keys that a class does not have are
     ignored, so that a file of a newer joulewise can be read.
     """
+    import msgspec  # takes 8 ms, and a recorder decodes nothing
+
     return msgspec.convert(payload, kind, dec_hook=_decode_own_form)
 
 

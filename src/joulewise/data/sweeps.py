@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-import msgspec
-
 from joulewise.data.energy import Energy
 
 POWER_LIMIT: Final = "power_limit_w"
@@ -76,6 +74,8 @@ class Setting:
     @classmethod
     def from_json(cls, payload: Any) -> Setting:
         """What :meth:`as_json` made; anything else is a ValueError."""
+        import msgspec
+
         return cls.of(msgspec.convert(payload, dict[str, int | float | str | None]))
 
     def __str__(self) -> str:
