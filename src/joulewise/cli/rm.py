@@ -20,11 +20,13 @@ from joulewise.store.layout import (
     RESERVE,
     RESULT,
     TRACE,
+    TUNING,
 )
 
 # The names of all that a run directory may contain.
 _FILES = {
-    *(MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE, RESERVE, CHECKSUMS, CHECKSUM_LOG),
+    *(MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE, TUNING, RESERVE),
+    *(CHECKSUMS, CHECKSUM_LOG),
 }
 
 
