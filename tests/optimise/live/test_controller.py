@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from joulewise.data.tuning import TuningState, tune_json
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval
+from joulewise.optimise.live import tuning_record
 from joulewise.optimise.live.controller import Controller
 from joulewise.optimise.live.policy.choice import SettledReason, TuningChoice
 from joulewise.optimise.live.policy.tuning_policy import TuningPolicy
 from joulewise.optimise.live.tuning_options import TuningOptions
+from joulewise.optimise.live.tuning_record import TuningRecord
 from tests.helpers.virtual_job import LIMITS_W, REFERENCE, S, Step, candidates, make_job
 
 SLOW = settings(
@@ -363,6 +365,26 @@ def test_checks_take_the_share_that_was_asked_for():
     assert tuning.saving.energy.value == pytest.approx(
         true_saving(job)[0], abs=tuning.saving.energy.error + 0.005
     )
+
+
+def test_checks_keep_their_share_for_hours(monkeypatch):
+    """Also when their phases are so many that the oldest are shown as one."""
+    monkeypatch.setattr(tuning_record, "_MOST_PHASES", 30)
+    job = make_job("edp", options=TuningOptions(keep_checking=0.05)).run(8000)
+    at_reference = [index == REFERENCE for _, index in job.history[4000:]]
+    assert 0.025 <= np.mean(at_reference) <= 0.055
+
+
+def test_the_steps_of_a_thousand_checks_are_counted():
+    policy = TuningPolicy(candidates(), REFERENCE, "edp")
+    record = TuningRecord(policy, TuningOptions(keep_checking=0.02), 0, REFERENCE)
+    for second in range(100_000):
+        is_check = second % 100 < 2
+        state = TuningState.CHECKING if is_check else TuningState.HOLDING
+        record.enter(state, REFERENCE if is_check else 3, second * S)
+        record.add_step(Step(second * S, second * S + S // 2), 3)
+    assert record.steps_in(TuningState.CHECKING) == 2000
+    assert record.steps_in(TuningState.HOLDING) == 98_000
 
 
 def test_without_checks_the_reference_is_left_alone():

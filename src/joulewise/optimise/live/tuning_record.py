@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -116,6 +116,7 @@ class TuningRecord:
         self._settled_ns: int | None = None
         self._settled_steps: int | None = None
         self._steps = 0
+        self._steps_in: Counter[TuningState] = Counter()  # phases are merged, these are not
         self._logged: dict[str, dict[int, deque[tuple[float, float]]]] = defaultdict(
             lambda: defaultdict(lambda: deque(maxlen=_MOST_LOGGED))
         )
@@ -130,6 +131,7 @@ class TuningRecord:
         step_s = (step.end_ns - step.start_ns) / NS_PER_S
         phase.steps += 1
         phase.time_s += step_s
+        self._steps_in[phase.state] += 1
         if phase.state is TuningState.EXPLORING:
             spent = self._explored[index]
             spent[0] += 1
@@ -186,7 +188,7 @@ class TuningRecord:
         return self._phase_at(t_ns).state
 
     def steps_in(self, state: TuningState) -> int:
-        return sum(phase.steps for phase in self._phases if phase.state is state)
+        return self._steps_in[state]
 
     def seconds(self, t_ns: int) -> float:
         """Since the command started."""
