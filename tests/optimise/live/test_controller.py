@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from joulewise.optimise.live import tuning_record
 from joulewise.optimise.live.controller import Controller
 from joulewise.optimise.live.policy.choice import SettledReason, TuningChoice
 from joulewise.optimise.live.policy.tuning_policy import TuningPolicy
+from joulewise.optimise.live.savings import estimate_saving
 from joulewise.optimise.live.tuning_options import TuningOptions
 from joulewise.optimise.live.tuning_record import TuningRecord
 from tests.helpers.virtual_job import LIMITS_W, REFERENCE, S, Step, candidates, make_job
@@ -322,6 +323,58 @@ def test_a_gap_in_the_readings_is_survived():
     assert edp_excess(job) < 0.01
 
 
+@pytest.mark.parametrize("validation_s", [6.0, 12.0, 25.0])
+def test_short_epochs_with_a_long_validation_are_measured(validation_s, monkeypatch):
+    """A block is complete when the next epoch begins, long after its steps.
+
+    Their energy is looked up half a second after that.
+    """
+    job = make_job("edp", epoch_steps=3, validation_s=validation_s)
+    add_steps = job.controller.add_steps
+
+    def add_and_update(steps):
+        add_steps(steps)
+        job.controller.update(steps[-1].end_ns)
+
+    monkeypatch.setattr(job.controller, "add_steps", add_and_update)
+    job.run(2000, until=is_settled).run(9)
+    assert job.controller.state is TuningState.HOLDING
+    assert edp_excess(job) < 0.01
+
+
+# Steps that stop
+
+
+def exploring_elsewhere(job):
+    decision = job.decisions[-1]
+    return decision[2] == "exploring" and decision[1] != REFERENCE
+
+
+def test_where_steps_stop_in_a_trial_the_reference_is_wanted_until_they_return():
+    job = make_job("edp").run(500, until=exploring_elsewhere)
+    controller, index, t_ns = job.controller, job.index, job.t_ns
+    wanted = [controller.update(t_ns + second * S).index for second in range(40)]
+    assert wanted == [index] * 11 + [REFERENCE] * 29
+    controller.set_in_force(REFERENCE, t_ns + 11 * S)
+    controller.add_steps([Step(t_ns + 40 * S, t_ns + 41 * S)])
+    assert controller.update(t_ns + 41 * S).index == index
+
+
+def test_long_steps_are_waited_for():
+    job = make_job("edp", step_s=3.0).run(500, until=exploring_elsewhere)
+    assert job.controller.update(job.t_ns + 25 * S).index == job.index
+    assert job.controller.update(job.t_ns + 90 * S).index == REFERENCE
+
+
+def test_usual_pauses_are_waited_for():
+    policy = ScriptedPolicy((REFERENCE, 5), look=200)
+    options = TuningOptions(max_exploration_s=1e4)
+    job = make_job(policy=policy, options=options, epoch_steps=20, validation_s=15.0).run(310)
+    last_ns = job.history[-1][0].end_ns
+    assert job.controller.update(last_ns + 29 * S).index == 5
+    assert job.controller.update(last_ns + 31 * S).index == REFERENCE
+
+
 # Proof and checks
 
 
@@ -353,6 +406,17 @@ def test_a_job_that_ends_in_its_proof_says_what_is_known():
     assert saving.energy.value == pytest.approx(true_saving(job)[0], abs=saving.energy.error)
 
 
+def test_a_proof_under_way_says_what_all_its_blocks_tell():
+    """Also where it was asked before, as each second for tuning.json."""
+    job = make_job("edp", options=TuningOptions(prove=True), noise=0.003)
+    job.run(3000, until=lambda job: len(job.controller._proof.blocks) >= 4)
+    job.controller.tuning()
+    job.run(3000, until=lambda job: len(job.controller._proof.blocks) >= 11)
+    of_all = estimate_saving(job.controller._proof.blocks).as_saving("proof")
+    assert job.controller.tuning().saving == of_all
+    assert of_all.pairs == 5
+
+
 def test_checks_take_the_share_that_was_asked_for():
     job = make_job("edp", options=TuningOptions(keep_checking=0.05), noise=0.005).run(6000)
     tuning = job.controller.tuning()
@@ -373,6 +437,13 @@ def test_checks_keep_their_share_for_hours(monkeypatch):
     job = make_job("edp", options=TuningOptions(keep_checking=0.05)).run(8000)
     at_reference = [index == REFERENCE for _, index in job.history[4000:]]
     assert 0.025 <= np.mean(at_reference) <= 0.055
+
+
+def test_no_block_of_a_check_counts_twice():
+    job = make_job("edp", options=TuningOptions(keep_checking=0.5), noise=0.005).run(2500)
+    blocks = list(job.controller._check_blocks)
+    assert len(blocks) > 100
+    assert all(a.end_s <= b.start_s for a, b in pairwise(blocks))
 
 
 def test_the_steps_of_a_thousand_checks_are_counted():

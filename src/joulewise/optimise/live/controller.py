@@ -14,7 +14,8 @@ their energy, and keeps the limits:
 
 - A trial is the steps that the policy asked for, in whole blocks. Energies come a second or two
   late: the job goes on at that setting meanwhile, and these steps are used too.
-- A candidate that breaks the bound is left after its trial at the latest, for the reference.
+- A candidate that breaks the bound is left after its trial at the latest, for the reference. So is
+  any other while the steps of the job have stopped.
 - Exploring stops after ``max_exploration_s`` and ``max_exploration_steps``, whichever is longer,
   and when what is left of the job is too short to use what another trial would teach.
 """
@@ -27,7 +28,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Final
 
 from joulewise.data.tuning import (
@@ -40,8 +41,8 @@ from joulewise.optimise.live.policy.tuning_policy import TuningPolicy
 from joulewise.optimise.live.savings import (
     MAX_BLOCKS,
     PairedBlock,
+    SavingCache,
     SavingProof,
-    estimate_saving,
 )
 from joulewise.optimise.live.tuning_options import TuningOptions
 from joulewise.optimise.live.tuning_record import StepTotal, TuningRecord, TuningStatus
@@ -68,6 +69,15 @@ _CHECK_BLOCKS: Final = 2  # at the reference in one check, and of the choice bef
 # Share of the time since the last figure of that name in which the setting was the same (chosen): a
 # check of 2 % of the steps in an epoch does not spoil its loss. Doubled, no epoch counts.
 _LOGGED_SHARE: Final = 0.9
+# While exploring without a step for so long, and for the time of so many of the longest recent
+# ones, the reference is wanted (chosen): a program that evaluates for hours does not stay at the
+# setting of a trial. Doubled, it stays twice as long; halved, a checkpoint changes the setting.
+_LEAST_SILENCE_S: Final = 10.0
+_SILENT_STEPS: Final = 10
+_RECENT_STEPS: Final = 16
+# A pause that came so often is usual, as the validation after each epoch: twice its time is waited.
+_USUAL_PAUSES: Final = 2
+_KEPT_PAUSES: Final = 5
 # A reading that is so late does not come any more. The recorder writes once a second.
 _LATEST_ENERGY_S: Final = 10.0
 # Blocks in a row without an energy, after which the tuning ends (chosen). Doubled, a job stays at
@@ -150,8 +160,11 @@ class Controller:
         self._check_left = self._after_check = 0
         self._blocks = BlockBuilder(options.shortest_block_s, options.settle_s)
         self._in_force = [_InForce(starting_index, started_ns)]
+        self._last_step_ns: int | None = None  # when the last one ended
+        self._recent_ns: deque[int] = deque(maxlen=_RECENT_STEPS)  # the time of steps
+        self._pauses_ns: deque[int] = deque(maxlen=_KEPT_PAUSES)  # longer than usual steps
         self._record = TuningRecord(policy, options, started_ns, starting_index)
-        self._pending: list[StepBlock] = []
+        self._pending: dict[StepBlock, int | None] = {}  # since when, None: it was not seen yet
         self._warm_up: list[TimedStep] = []
         self._end_forecast_ns: int | None = None
         self._epochs: tuple[int, int | None] = (0, None)  # those done, and their number
@@ -186,6 +199,7 @@ class Controller:
     def add_steps(self, steps: Iterable[TimedStep]) -> None:
         """Add steps that have ended since the last call, in the order in which they ended."""
         for step in steps:
+            self._note_pause(step)
             in_force = self._in_force_at(step.end_ns)
             self._record.add_step(step, in_force.index)
             if self.state is TuningState.ENDED:
@@ -205,7 +219,7 @@ class Controller:
         """The energy of a pending block's windows; None or no positive number: it is not known."""
         if block not in self._pending:
             return
-        self._pending.remove(block)
+        del self._pending[block]
         is_known = energy_j is not None and math.isfinite(energy_j) and energy_j > 0
         self._lost_blocks = 0 if is_known else self._lost_blocks + 1
         self._measure(block, energy_j if is_known else None)
@@ -277,17 +291,17 @@ class Controller:
             self._advance_exploration(now_ns)
         elif self.state in {TuningState.PROVING, TuningState.HOLDING, TuningState.CHECKING}:
             self._advance_holding(now_ns)
-        wanted = self._wanted()
+        wanted = self._wanted(now_ns)
         self._record.enter(self.state, wanted, now_ns)
         return TuningDecision(wanted, self.state)
 
-    def _wanted(self) -> int | None:
+    def _wanted(self, now_ns: int) -> int | None:
         if self.state in {TuningState.WARMING_UP, TuningState.ENDED}:
             return None
         reference = self.policy.reference
         if self.state is TuningState.EXPLORING:
             trial = self._trial
-            if trial is None:
+            if trial is None or self._is_silent(now_ns):
                 return reference
             return reference if trial.has_run and self._breaks_bound(trial.index) else trial.index
         if self.state is TuningState.CHECKING:
@@ -295,6 +309,25 @@ class Controller:
         if self.state is TuningState.PROVING and not SavingProof.is_choice(self._proof_place):
             return reference
         return self.chosen
+
+    def _note_pause(self, step: TimedStep) -> None:
+        pause_ns = step.start_ns - (self._last_step_ns or step.start_ns)
+        if pause_ns > self._least_silence_ns:
+            self._pauses_ns.append(pause_ns)
+        self._last_step_ns = step.end_ns
+        self._recent_ns.append(step.end_ns - step.start_ns)
+
+    @property
+    def _least_silence_ns(self) -> int:
+        longest_ns = max(self._recent_ns, default=0)
+        return max(round(_LEAST_SILENCE_S * NS_PER_S), _SILENT_STEPS * longest_ns)
+
+    def _is_silent(self, now_ns: int) -> bool:
+        """Whether no step has ended for longer than steps and usual pauses take."""
+        patience_ns = self._least_silence_ns
+        if len(self._pauses_ns) >= _USUAL_PAUSES:
+            patience_ns = max(patience_ns, round(2 * median(self._pauses_ns)))
+        return now_ns - (self._last_step_ns or now_ns) > patience_ns
 
     # Warming up
 
@@ -464,8 +497,14 @@ class Controller:
         elif self.state is TuningState.HOLDING and self._is_check_due():
             self.state = TuningState.CHECKING
             self._check_left = _CHECK_BLOCKS
-            self._check_blocks.extend(self._latest_held)
-            self._latest_held.clear()
+            self._add_held_to_checks()
+
+    def _add_held_to_checks(self) -> None:
+        """The latest blocks at the choice, without those that count already."""
+        known_s = self._check_blocks[-1].end_s if self._check_blocks else -math.inf
+        held = [block for block in self._latest_held if block.start_s >= known_s]
+        self._check_blocks.extend(held)
+        self._latest_held.clear()
 
     def _is_bound_lost(self) -> bool:
         """Whether the choice is slower than the bound by more than the noise of its blocks."""
@@ -502,13 +541,14 @@ class Controller:
         self._proof_place = 0
         self._check_blocks: deque[PairedBlock] = deque(maxlen=MAX_BLOCKS)
         self._latest_held: deque[PairedBlock] = deque(maxlen=_CHECK_BLOCKS)
+        self._checks = SavingCache()
         self._check_left = self._after_check = 0
 
     # Blocks
 
     def _collect(self, block: StepBlock) -> None:
         """A completed block: what its time says, while its energy is awaited."""
-        self._pending.append(block)
+        self._pending[block] = None
         trial = self._trial
         self._totals[block.index].steps += block.steps
         self._totals[block.index].time_s += block.time_s
@@ -571,8 +611,10 @@ class Controller:
                 self._check_blocks.append(paired)
 
     def _drop_late(self, now_ns: int) -> None:
-        for block in self.pending_blocks():
-            if now_ns - block.end_ns > _LATEST_ENERGY_S * NS_PER_S:
+        for block, since_ns in tuple(self._pending.items()):
+            if since_ns is None:  # complete now, however long ago its steps ended
+                self._pending[block] = now_ns
+            elif now_ns - since_ns > _LATEST_ENERGY_S * NS_PER_S:
                 self.add_energy(block, None)
         if self._lost_blocks >= _MOST_LOST_BLOCKS and self.state is not TuningState.ENDED:
             self.end(now_ns, "the energy of the steps could not be read", is_early=True)
@@ -582,8 +624,8 @@ class Controller:
     def tuning(self) -> Tuning:
         """The record of the tuning up to now, as in tuning.json."""
         is_compared = self.chosen is not None and self.chosen != self.policy.reference
-        proof = (self._proof.estimate or self._proof.judge()) if is_compared else None
-        checks = estimate_saving(self._check_blocks) if is_compared else None
+        proof = self._proof.judge() if is_compared else None
+        checks = self._checks.of(self._check_blocks) if is_compared else None
         status = TuningStatus(
             self.state, self.reason, self.chosen, self._bound, self._totals, proof, checks
         )

@@ -26,7 +26,7 @@ boards.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -135,9 +135,10 @@ class SavingProof:
 
     def __init__(self, target: float = 0.01, most_blocks: int = MAX_BLOCKS) -> None:
         self.blocks: tuple[PairedBlock, ...] = ()
-        self.estimate: SavingEstimate | None = None
+        self.estimate: SavingEstimate | None = None  # of the last look
         self.is_finished = False
         self.is_reached = False
+        self._latest = SavingCache()
         self._target = target
         self._most_blocks = most_blocks
         self._looks = [look for look in _LOOKS if look < most_blocks] + [most_blocks]
@@ -152,8 +153,7 @@ class SavingProof:
         if self.is_finished or not self._looks or len(self.blocks) < self._looks[0]:
             return
         del self._looks[0]
-        self.judge()
-        estimate = self.estimate
+        self.estimate = estimate = estimate_saving(self.blocks)
         if estimate is not None:
             halves = (
                 saved_share(estimate.log_energy, estimate.log_energy_half).error,
@@ -163,9 +163,11 @@ class SavingProof:
         self.is_finished = self.is_reached or len(self.blocks) >= self._most_blocks
 
     def judge(self) -> SavingEstimate | None:
-        """Estimate from all blocks so far, as at the end of a job; it decides nothing."""
-        self.estimate = estimate_saving(self.blocks)
-        return self.estimate
+        """What is known now, as at the end of a job; it decides nothing.
+
+        After the proof that is the estimate with which it ended, and before from all blocks so far.
+        """
+        return self.estimate if self.is_finished else self._latest.of(self.blocks)
 
 
 def estimate_saving(blocks: Sequence[PairedBlock]) -> SavingEstimate | None:
@@ -182,6 +184,23 @@ def estimate_saving(blocks: Sequence[PairedBlock]) -> SavingEstimate | None:
     log_energy = _fit_ratio(used, np.log([block.whole_step_energy_j for block in used]), "energy")
     log_time = _fit_ratio(used, np.log([block.step_time_s for block in used]), "time")
     return SavingEstimate(*log_energy, *log_time, pairs)
+
+
+class SavingCache:
+    """The estimate of a growing series, made again when there are other blocks.
+
+    It takes 0.1 s of processor time with 240 blocks, and is shown every second.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: tuple[PairedBlock, ...] | None = None
+        self._estimate: SavingEstimate | None = None
+
+    def of(self, blocks: Iterable[PairedBlock]) -> SavingEstimate | None:
+        now = tuple(blocks)
+        if now != self._blocks:
+            self._blocks, self._estimate = now, estimate_saving(now)
+        return self._estimate
 
 
 def _fit_ratio(blocks: Sequence[PairedBlock], values: Array, kind: str) -> tuple[float, float]:
