@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from joulewise.data.sweeps import Setting
+from joulewise.hooks.marks import Marks
 from joulewise.process.linux import boot_id, started_ticks
-from joulewise.store.layout import RESULT
+from joulewise.store.checksums import write_final_checksums
+from joulewise.store.layout import MARKS, RESULT
 from joulewise.store.manifest import CommandRecord, RecorderRecord, read_manifest, write_manifest
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SweepSpec
@@ -67,6 +69,27 @@ def test_what_is_stored_is_not_computed_again(joulewise, make_run):
     run = make_run(ID)
     (run / "trace" / "gpu0.arrows").unlink()
     assert printed_json(joulewise("show", ID, "--json", "-"))["energy_j"]["gpu0"]
+
+
+@pytest.mark.parametrize("verb", [("show",), ("report", "-o", "page.html")])
+def test_marks_that_were_damaged_after_the_result_was_stored_are_named(joulewise, make_run, verb):
+    """Logged figures are read from them whenever they are shown."""
+    run = make_run(ID)
+    before = set((run / MARKS).iterdir())
+    marks = Marks(run / MARKS)
+    for number in range(3):
+        marks.figure("loss", number, t_ns=START + number)
+    marks.close()
+    (path,) = set((run / MARKS).iterdir()) - before
+    write_final_checksums(run, durable=False)
+    sound = printed_json(joulewise(*verb, ID, "--json", "-"))
+    assert sound["logged"][0]["values"] == 3
+    path.write_bytes(path.read_bytes()[:-4])
+    damaged = printed_json(joulewise(*verb, ID, "--json", "-"))
+    assert damaged["logged"] != sound["logged"]
+    new = [one for one in damaged["warnings"] if one not in sound["warnings"]]
+    (warning,) = (one for one in new if path.name in one["message"])
+    assert warning["code"] == "file_damaged"
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"format": 99}'])

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from joulewise.analyse.chunks import ArrayStream, Bools, ChunkReader, Columns, Floats, Indices, Ints
-from joulewise.data import QualityWarning, Quantity, WarningCode
+from joulewise.data import QualityWarning, Quantity, RunResult, WarningCode
 from joulewise.store.arrow_stream import TIME
-from joulewise.store.checksums import damaged_files, is_verified
+from joulewise.store.checksums import damaged_files, find_damage, is_verified
 from joulewise.store.layout import CHECKSUM_LOG, CHECKSUMS, MARKS, MISSES, PROCESSES, StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.runs import RECORDING, status
@@ -98,7 +98,19 @@ class FileDamage:
             CHECKSUMS: "damage to other files may not be found",
             CHECKSUM_LOG: "damage to other files may not be found",
         }
-        return effects.get(self.file, "spans in it may be missing")
+        return effects.get(self.file, "spans and logged figures in it may be missing")
+
+
+def note_damaged_marks(run: Path, result: RunResult) -> RunResult:
+    """The result with a warning for each file of marks that was damaged since it was stored.
+
+    Logged figures are read from these files whenever they are shown.
+    """
+    known = {warning.message for warning in result.warnings}
+    bounds = (find_damage(run, path) for path in sorted((run / MARKS).glob("*.marks")))
+    found = (FileDamage(each.file, each.reason).warning for each in bounds if each is not None)
+    new = tuple(warning for warning in found if warning.message not in known)
+    return replace(result, warnings=(*result.warnings, *new)) if new else result
 
 
 def is_about_marks(warning: QualityWarning) -> bool:

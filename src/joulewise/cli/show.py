@@ -80,6 +80,7 @@ def _tune_json(tuning: Tuning | None) -> dict[str, Any]:
 
 def _result(store: Path, which: str) -> tuple[RunResult, Tuning | None, dict[str, Any]]:
     """The result, the tuning of a run that was tuned, and in JSON what the program logged."""
+    from joulewise.analyse.damage import note_damaged_marks
     from joulewise.analyse.stored_result import load_or_compute_result
     from joulewise.report.resolve import GroupRef, load_group, resolve_runs
     from joulewise.store.logged_values import logged_json
@@ -91,8 +92,8 @@ def _result(store: Path, which: str) -> tuple[RunResult, Tuning | None, dict[str
     say_if_newest(which, len(ref.paths))
     if which == LAST:
         _say_if_of_sweep(store, ref.newest)
-    logged = {"logged": logged_json(ref.newest)}
-    return load_or_compute_result(ref.newest), load_tuning_or_say(ref.newest), logged
+    result = note_damaged_marks(ref.newest, load_or_compute_result(ref.newest))
+    return result, load_tuning_or_say(ref.newest), {"logged": logged_json(ref.newest)}
 
 
 def _say_if_of_sweep(store: Path, run: Path) -> None:

@@ -13,8 +13,8 @@ from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.analyse.damage import HINT, SoundStreams
-from joulewise.data import Kind
+from joulewise.analyse.damage import HINT, SoundStreams, note_damaged_marks
+from joulewise.data import Kind, RunResult
 from joulewise.data.run_result_json import as_json
 from joulewise.data.runs import Container, MachineResources
 from joulewise.data.sweeps import Sweep
@@ -109,11 +109,15 @@ def run_page(
         environment=describe_environment([member.manifest for member in resolved.members], store),
         commands=(*([(again, "Repeat this run.")] if again else ()), *shown.commands),
         data={
-            **as_json(result),
-            **({} if _is_group(resolved) else {"logged": logged_json(resolved.runs[0])}),
+            **(as_json(result) if _is_group(resolved) else _with_logged(resolved.runs[0], result)),
             **({"tune": tune_json(tuning)} if tuning else {}),
         },
     )
+
+
+def _with_logged(run: Path, result: RunResult) -> dict[str, Any]:
+    """The JSON of a single run."""
+    return {**as_json(note_damaged_marks(run, result)), "logged": logged_json(run)}
 
 
 def _tuning(resolved: LoadedRuns) -> tuple[Tuning | None, tuple[Notice, ...]]:
