@@ -9,8 +9,10 @@ sweep.json of one that was simulated, with 50 runs. CPU time of each command, im
 the machine only adds.
 
 The lists are compared with a plain reading of the directories: as they are, after the index was
-damaged, after runs were copied in, removed, edited and put there by an older version, and where
-two commands make the index at once.
+damaged, deleted, or replaced by that of another store (runs of the same names with other energies),
+after runs were copied in, removed, edited and put there by an older version, where two commands
+make the index at once, and where two runs are recorded at once. The first page of ``view`` is
+compared, too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -26,16 +29,19 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from helpers.peers import JOULEWISE, cost_s, cpu_s
 from helpers.verdict import Verdicts
 
 from joulewise.data.sweeps import RunCounts
 from joulewise.store.checksums import with_checksum
-from joulewise.store.index.run_entry import read_entry
+from joulewise.store.index.folder_index import SMALL_STORE
+from joulewise.store.index.run_entry import SWEEP_TAG, RunEntry, read_entry
 from joulewise.store.layout import INDEX, MANIFEST, RESULT, SWEEPS
 from joulewise.store.runs import Skipped, with_head_checksum
 from joulewise.sweep.stored_sweeps import SWEEP_FILE
@@ -44,6 +50,11 @@ from joulewise.sweep.stored_sweeps import sweeps as read_sweeps
 FIRST_S = 1_700_000_000
 APART_S = 300
 BUILD_S, SHOW_S, LIST_S, FILTER_S = 60.0, 0.5, 1.0, 2.0
+MEAN_J, OTHER_MEAN_J = 20_000.0, 500.0  # of the runs of the store, and of another one
+OTHER_RUNS = 1000
+FEWEST_RUNS = SMALL_STORE + 1  # a store of fewer has no index file
+FEWEST_SWEEPS = 10  # an index file of their own, and one that is named sweep-7
+VIEW_PAGE = 10  # runs: the first page of view shows more than these
 
 
 def main() -> int:
@@ -53,15 +64,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where the store is made, and then deleted")
     options = parser.parse_args()
+    if options.runs < FEWEST_RUNS or options.sweeps < FEWEST_SWEEPS:
+        parser.error(f"at least {FEWEST_RUNS} runs and {FEWEST_SWEEPS} sweeps are needed")
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        store = Path(folder) / "runs"
+        store, other = Path(folder) / "runs", Path(folder) / "other"
         print(f"load of the last minute: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
         sweeps = make_sweeps(store, options.sweeps)
         made_s = _timed(lambda: make_store(store, options.runs, sweeps))
         print(f"{options.runs:,} runs and {len(sweeps):,} sweeps were made in {made_s:.0f} s")
+        make_store(other, options.runs, sweeps, OTHER_MEAN_J, OTHER_RUNS)
         verdicts = Verdicts()
         measure(store, options.rounds, verdicts)
-        check(store, verdicts)
+        check(store, other, verdicts)
         check_sweeps(store, verdicts)
         print(f"load of the last minute: {os.getloadavg()[0]:.1f}")
     verdicts.show()
@@ -97,7 +111,14 @@ def make_sweeps(store: Path, number: int) -> list[str]:
     return ids
 
 
-def make_store(store: Path, number: int, sweeps: Sequence[str]) -> None:
+def make_store(
+    store: Path,
+    number: int,
+    sweeps: Sequence[str],
+    mean_j: float = MEAN_J,
+    newest: int | None = None,
+) -> None:
+    """A store of that many runs, or of its newest; their names are the same on each call."""
     subprocess.run(
         [JOULEWISE, "--store", store, "run", "--name", "NAME", "--", "true"],
         check=True,
@@ -118,7 +139,9 @@ def make_store(store: Path, number: int, sweeps: Sequence[str]) -> None:
     for count in range(number):
         start_s = FIRST_S + APART_S * count
         run_id = f"{_stamp(start_s)}-{dice.getrandbits(16):04x}"
-        energy = {**line["energy_j"]["total"], "value": round(dice.expovariate(1 / 20_000), 3)}
+        energy = {**line["energy_j"]["total"], "value": round(dice.expovariate(1 / mean_j), 3)}
+        if newest is not None and count < number - newest:
+            continue
         run = store / run_id
         run.mkdir()
         text = manifest.replace(first.name, run_id).replace(wall_ns, f"{start_s}123456789")
@@ -167,6 +190,23 @@ def measure(store: Path, rounds: int, verdicts: Verdicts) -> None:
 
 def page_s(store: Path, query: str, rounds: int) -> float:
     """The least CPU time of one page; the first one pays for the imports."""
+    with viewing(store) as view:
+        costs = []
+        for _ in range(rounds + 1):
+            before_s = cpu_s(view.pid)
+            urllib.request.urlopen(view.address + query).read()
+            costs.append(cpu_s(view.pid) - before_s)
+    return min(costs)
+
+
+class View(NamedTuple):
+    pid: int
+    address: str
+
+
+@contextmanager
+def viewing(store: Path) -> Iterator[View]:
+    """``view`` of a store, while it serves."""
     view = subprocess.Popen(
         [JOULEWISE, "--store", store, "view", "--port", "0"],
         stdout=subprocess.PIPE,
@@ -175,22 +215,16 @@ def page_s(store: Path, query: str, rounds: int) -> float:
     )
     try:
         assert view.stdout is not None
-        address = view.stdout.readline().strip()
-        costs = []
-        for _ in range(rounds + 1):
-            before_s = cpu_s(view.pid)
-            urllib.request.urlopen(address + query).read()
-            costs.append(cpu_s(view.pid) - before_s)
-        return min(costs)
+        yield View(view.pid, view.stdout.readline().strip())
     finally:
         view.send_signal(signal.SIGTERM)
         view.wait()
 
 
-def check(store: Path, verdicts: Verdicts) -> None:
-    """The whole list is that of a plain reading, whatever happens to the index and the runs."""
+def check(store: Path, other: Path, verdicts: Verdicts) -> None:
+    """The lists are those of a plain reading, whatever happens to the index and the runs."""
     plain = read_plainly(store)
-    wrong = int(listed(store) != plain)
+    wrong = int(listed(store) != totals(plain)) + wrong_pages(store, plain)
     damages: list[Callable[[Path], object]] = [
         lambda index: index.write_bytes(b"no index"),
         lambda index: os.truncate(index, index.stat().st_size // 2),
@@ -198,17 +232,63 @@ def check(store: Path, verdicts: Verdicts) -> None:
     ]
     for damage in damages:
         damage(store / INDEX)
-        wrong += listed(store) != plain
+        wrong += listed(store) != totals(plain)
     verdicts.at_most("wrong lists, also of a damaged index", wrong, 0, percent=False)
+    listed(other)
+    wrong = check_replaced(store, plain, lambda: shutil.copy2(other / INDEX, store / INDEX))
+    verdicts.at_most("wrong lists with the index of another store", wrong, 0, percent=False)
+    wrong = check_replaced(store, plain, (store / INDEX).unlink)
+    verdicts.at_most("wrong lists without an index", wrong, 0, percent=False)
     change_runs(store)
     changed = read_plainly(store)
-    wrong = int(changed == plain) + int(listed(store) != changed)
+    wrong = int(changed == plain) + wrong_pages(store, changed)
+    wrong += listed(store) != totals(changed)
     verdicts.at_most("wrong lists after changes to the runs", wrong, 0, percent=False)
     (store / INDEX).unlink()
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(listed, [store, store]))
-    wrong = sum(each != changed for each in [*both, listed(store)])
+    wrong = sum(each != totals(changed) for each in [*both, listed(store)])
     verdicts.at_most("wrong lists of two that make the index", wrong, 0, percent=False)
+    check_recording(store, changed, verdicts)
+
+
+def check_replaced(store: Path, plain: Sequence[RunEntry], replace: Callable[[], object]) -> int:
+    """How many lists are wrong: that of ``ls`` and those of ``view``, the index replaced before."""
+    replace()
+    wrong = int(listed(store) != totals(plain))
+    replace()
+    return wrong + wrong_pages(store, plain)
+
+
+def check_recording(store: Path, before: Sequence[RunEntry], verdicts: Verdicts) -> None:
+    """Two runs are recorded at once, and listed meanwhile and afterwards."""
+    record = [JOULEWISE, "--store", store, "run", "--", "true"]
+    recording = [subprocess.Popen(record, stderr=subprocess.DEVNULL) for _ in range(2)]
+    meanwhile = listed(store)
+    wrong = sum(process.wait() != 0 for process in recording)
+    after = read_plainly(store)
+    wrong += int(len(after) != len(before) + 2) + int(listed(store) != totals(after))
+    wrong += meanwhile[: len(before)] != totals(before)  # the new ones are the last
+    verdicts.at_most("wrong lists of two that are recorded", wrong, 0, percent=False)
+
+
+def wrong_pages(store: Path, plain: Sequence[RunEntry]) -> int:
+    """How many of two pages of ``view`` are wrong: its first one, and that of the most energy."""
+    shown = [run for run in plain if not any(tag.startswith(SWEEP_TAG) for tag in run.tags)]
+    by_energy = sorted(shown, key=lambda run: run.energy_j or 0.0)
+    with viewing(store) as view:
+        pages = [linked_runs(view.address + query) for query in ("", "?sort=energy")]
+    wrong = 0
+    for page, rising in zip(pages, (shown, by_energy), strict=True):
+        first = [run.path.name for run in rising[-len(page) :]][::-1]
+        wrong += len(page) <= VIEW_PAGE or page != first
+    return wrong
+
+
+def linked_runs(address: str) -> list[str]:
+    """The folders of the runs that a page links to, each once, in their order."""
+    page = urllib.request.urlopen(address).read().decode()
+    return list(dict.fromkeys(re.findall(r'href="run/([^"/?]+)"', page)))
 
 
 def check_sweeps(store: Path, verdicts: Verdicts) -> None:
@@ -253,22 +333,27 @@ def change_runs(store: Path) -> None:
             result.write_text(f"{json.dumps(first)[:-1]},\n{json.dumps(body)[1:]}")
 
 
-def read_plainly(store: Path) -> list[tuple[str, float | None]]:
-    """Of every run that can be read its folder's id and joules, oldest first."""
+def read_plainly(store: Path) -> list[RunEntry]:
+    """Every run that can be read, oldest first."""
     paths = [path for path in store.iterdir() if path.is_dir() and path.name != SWEEPS]
     entries = [entry for entry in map(read_entry, paths) if not entry.problem]
-    entries.sort(key=lambda entry: (*entry.order, entry.path.name))
-    return [(entry.id, entry.energy_j) for entry in entries]
+    return sorted(entries, key=lambda entry: (*entry.order, entry.path.name))
+
+
+def totals(runs: Sequence[RunEntry]) -> list[tuple[str, float | None]]:
+    """The id and the joules of each run."""
+    return [(run.id, run.energy_j) for run in runs]
 
 
 def listed(store: Path) -> list[tuple[str, float | None]]:
+    """The same as ``ls`` has it."""
     said = subprocess.run(
         [JOULEWISE, "--store", store, "ls", "--all", "--json", "-"],
         check=True,
         capture_output=True,
     ).stdout
-    totals = ((run["id"], run["energy_j"]["total"]) for run in json.loads(said)["runs"])
-    return [(run_id, total and total["value"]) for run_id, total in totals]
+    energies = ((run["id"], run["energy_j"]["total"]) for run in json.loads(said)["runs"])
+    return [(run_id, energy and energy["value"]) for run_id, energy in energies]
 
 
 def listed_sweeps(store: Path) -> list[tuple[str, str, int]]:
