@@ -157,8 +157,9 @@ class KnownSetting:
 class ProgramMetric:
     """A figure that the program logs (accuracy, loss), at the reference and at the choice.
 
-    ``difference`` is that of the means, choice minus reference, at equal progress of the training;
-    ``differs`` is whether its 95 % interval leaves out 0, None where there are too few values.
+    ``difference`` is choice minus reference, between neighbouring stretches of the training;
+    ``differs`` is whether its 95 % interval leaves out 0. It is None, and the difference that of
+    the means, where too few values were logged at both settings in turn.
     """
 
     name: str

@@ -138,8 +138,13 @@ def _find_problem(tuning: Tuning) -> str:
     """What no tuner writes and nothing could be computed from; empty if there is no such thing."""
     if tuning.format < 1:
         return f"there is no format {tuning.format}"
-    if not all(0 <= abs(number) < _LARGEST for number in _numbers(encode(tuning))):
+    # What the program logged, and what the user asked for, may be of any size.
+    measured_part = replace(tuning, program_metrics=(), max_slowdown=None)
+    if not all(abs(number) < _LARGEST for number in _numbers(encode(measured_part))):
         return "a number is too large"
+    logged = [encode(metric) for metric in tuning.program_metrics]
+    if not all(map(math.isfinite, _numbers([*logged, tuning.max_slowdown]))):
+        return "a figure is not finite"
     measured: tuple[SettingSteps | FittedSetting, ...] = (*tuning.tried, *tuning.fitted)
     if not all(_is_positive(one.step_time_s) for one in measured):
         return "a step takes no time"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from joulewise.data.codec import encode
 from joulewise.data.tuning import TuningState, tune_json
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval
@@ -20,6 +21,7 @@ from joulewise.optimise.live.policy.tuning_policy import TuningPolicy
 from joulewise.optimise.live.savings import estimate_saving
 from joulewise.optimise.live.tuning_options import TuningOptions
 from joulewise.optimise.live.tuning_record import TuningRecord
+from joulewise.store.tuning_file import load_tuning, write_tuning
 from tests.helpers.virtual_job import LIMITS_W, REFERENCE, S, Step, candidates, make_job
 
 SLOW = settings(
@@ -484,6 +486,41 @@ def test_a_figure_of_a_time_with_several_settings_counts_for_none():
     job.run(20)
     controller.add_logged("loss", 2.0, job.t_ns)
     assert set(controller._record._logged["loss"]) == {controller.chosen}
+
+
+def test_figures_that_are_too_large_to_compute_with_are_noted():
+    job = make_job("edp", options=TuningOptions(prove=True)).run(2000, until=is_settled)
+    for value in (1e200, -1e300, 1e16):
+        job.run(2)
+        job.controller.add_logged("loss", value, job.t_ns)
+    notes = job.controller.tuning().notes
+    assert notes == tuple(
+        f"loss reached {value}; such values are not compared" for value in ("1e+200", "-1e+300")
+    )
+
+
+FIGURES = st.floats(allow_nan=True) | st.sampled_from([1e16, -(2.0**53), 1.7e18, 1e100, 1e200, 0.0])
+
+
+@SLOW
+@given(st.lists(FIGURES, max_size=30), st.sampled_from([None, 1.05, 1e300]))
+def test_whatever_is_logged_its_file_can_be_read(tmp_path_factory, figures, bound):
+    job = make_job("edp", options=TuningOptions(prove=True, max_slowdown=bound))
+    job.run(60)
+    record = job.controller._record
+    job.controller.chosen = 3
+    for at, value in enumerate(figures):
+        index = REFERENCE if at % 2 else 3
+        job.controller.set_in_force(index, job.t_ns)
+        job.controller.add_logged("loss", 0.0, job.t_ns)
+        job.t_ns += S
+        job.controller.add_logged("loss", value, job.t_ns)
+        record.add_step(Step(job.t_ns, job.t_ns + 1), index)
+    tuning = job.controller.tuning()
+    assert tuning.program_metrics or len(figures) < 2
+    run = tmp_path_factory.mktemp("run")
+    write_tuning(run, tuning, durable=False)
+    assert encode(load_tuning(run)) == encode(tuning)
 
 
 # The record

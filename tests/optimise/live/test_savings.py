@@ -186,6 +186,43 @@ def test_a_worse_loss_is_seen():
     assert metric.difference.mean == pytest.approx(0.2, abs=0.05)
 
 
+def curve(shape, steps):
+    """A loss, an accuracy that rises and levels off, and one that falls at a lower learning rate."""
+    curves = {
+        "loss": 2.0 / (1 + steps) ** 0.3,
+        "accuracy": 0.9 - 0.6 * np.exp(-steps / 300),
+        "schedule": np.where(steps < 600, 1.0, 0.6) + 0.3 * np.exp(-steps / 150),
+    }
+    return curves[shape]
+
+
+def logged(shape, is_choice, seed, shift=0.0):
+    """One value a step, each at the setting of its step."""
+    steps = np.arange(len(is_choice), dtype=float)
+    values = curve(shape, steps) + np.random.default_rng(seed).normal(size=len(steps)) * 0.02
+    values = values + shift * is_choice
+    rows = list(zip(steps, values, is_choice, strict=True))
+    return [[row[:2] for row in rows if row[2] == side] for side in (False, True)]
+
+
+@pytest.mark.parametrize("shape", ["loss", "accuracy", "schedule"])
+def test_values_before_and_after_one_another_give_no_verdict(shape):
+    """As without checks: the reference in the first steps only, then the choice."""
+    for first in (4, 40):
+        is_choice = np.arange(1000) >= first
+        assert compare_logged("loss", *logged(shape, is_choice, first)).differs is None
+
+
+@pytest.mark.parametrize("shape", ["loss", "accuracy", "schedule"])
+@pytest.mark.parametrize("kind", ["proof", "checks"])
+def test_of_equal_settings_that_alternate_few_are_said_to_differ(shape, kind):
+    place = np.arange(1200)
+    is_choice = np.isin(place // 10 % 4, [1, 2]) if kind == "proof" else place % 60 >= 6
+    found = [compare_logged("loss", *logged(shape, is_choice, seed)) for seed in range(100)]
+    assert sum(metric.differs for metric in found) <= 10  # 5 % of them are expected
+    assert compare_logged("loss", *logged(shape, is_choice, 0, shift=0.05)).differs is True
+
+
 def test_few_values_are_shown_without_a_verdict():
     metric = compare_logged("loss", [(1, 2.0)], [(2, 1.5), (3, 1.4)])
     assert metric.differs is None

@@ -69,6 +69,8 @@ _CHECK_BLOCKS: Final = 2  # at the reference in one check, and of the choice bef
 # Share of the time since the last figure of that name in which the setting was the same (chosen): a
 # check of 2 % of the steps in an epoch does not spoil its loss. Doubled, no epoch counts.
 _LOGGED_SHARE: Final = 0.9
+# Figures beyond it are of a training that has diverged. Chosen: squares of it can be summed.
+_LARGEST_LOGGED: Final = 1e100
 # While exploring without a step for so long, and for the time of so many of the longest recent
 # ones, the reference is wanted (chosen): a program that evaluates for hours does not stay at the
 # setting of a trial. Doubled, it stays twice as long; halved, a checkpoint changes the setting.
@@ -234,6 +236,9 @@ class Controller:
         self._logged_ns[name] = t_ns
         index = self._in_force_at(t_ns).index
         if index is None or not math.isfinite(value):
+            return
+        if abs(value) > _LARGEST_LOGGED:
+            self._record.add_note(f"{name} reached {value:.1g}; such values are not compared")
             return
         if self._in_force_ns(index, since_ns, t_ns) >= _LOGGED_SHARE * (t_ns - since_ns):
             self._record.add_logged(name, value, index)

@@ -28,7 +28,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -75,8 +74,9 @@ _VARIANCE_ROUNDS: Final = 6  # of fitting the noise and the coefficients in turn
 # after every block would stop when the noise happens to look small, and the interval would cover
 # the truth less often than it says.
 _LOOKS: Final = (12, 20, 32, 48, 72, 108, 160, 240)
-# What the program logs is compared from so many values of each setting on.
-_LEAST_VALUES: Final = 4
+# What the program logs is compared from so many differences on, of four stretches of values each
+# (chosen): with fewer, the interval is too wide to tell anything.
+_LEAST_FOURS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -346,37 +346,43 @@ def compare_logged(
     """A logged figure (loss, accuracy) at both settings; None where one of them has no value.
 
     Values come with the progress of the training at which they were logged (steps or epochs). A
-    loss falls while the training goes on, whatever the setting: a common smooth curve of the
-    progress, a parabola in its logarithm, is fitted with the difference of the settings (analysis
-    of covariance).
+    loss falls while the training goes on, whatever the setting, and nobody knows its curve: settings
+    are compared only where they alternate. Of each four stretches in a row the means are fitted by
+    the difference of the settings and a line in the logarithm of the progress. The differences of
+    all fours, which share no values, have the interval of their mean. Where there are too few, the
+    difference is that of all values, and there is no verdict.
     """
     both = [(*pair, False) for pair in reference] + [(*pair, True) for pair in chosen]
     rows = sorted(row for row in both if math.isfinite(row[0]) and math.isfinite(row[1]))
-    sides = np.array([row[2] for row in rows], dtype=float)
+    sides = np.array([row[2] for row in rows], dtype=bool)
     values = np.array([row[1] for row in rows])
-    counts = (int((1 - sides).sum()), int(sides.sum()))
-    if min(counts) < 1:
+    if sides.all() or not sides.any():
         return None
-    means = [_mean_estimate(values[sides == side]) for side in (0.0, 1.0)]
-    plain = StepEstimate(means[1].mean - means[0].mean)
-    if min(counts) < _LEAST_VALUES:
+    means = [_mean_estimate(values[sides == side]) for side in (False, True)]
+    differences = _local_differences(np.log1p([row[0] for row in rows]), values, sides)
+    if len(differences) < _LEAST_FOURS:
+        plain = StepEstimate(means[1].mean - means[0].mean)
         return ProgramMetric(name, means[0], means[1], plain, None)
-    progress = np.log1p(np.array([row[0] for row in rows]) - rows[0][0])
-    progress = (progress - progress.mean()) / (progress.std() or 1.0)
-    design = np.stack([np.ones_like(sides), progress, progress**2, sides], axis=1)
-    coefficients, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
-    if rank < design.shape[1]:  # settings and progress cannot be told apart
-        return ProgramMetric(name, means[0], means[1], plain, None)
-    rest = values - design @ coefficients
-    freedom = len(values) - rank
-    variance = float(rest @ rest) / freedom * np.linalg.inv(design.T @ design)[3, 3]
-    # Logged values are often running means: neighbours are alike, and count for fewer.
-    follows = [a * b for a, b in pairwise(rest)]
-    alike = min(max(sum(follows) / max(float(rest @ rest), 1e-300), 0.0), 0.9)
-    half = float(student(freedom)) * math.sqrt(variance * (1 + alike) / (1 - alike))
-    difference = float(coefficients[3])
-    estimate = StepEstimate(difference, difference - half, difference + half)
-    return ProgramMetric(name, means[0], means[1], estimate, abs(difference) > half)
+    difference = _mean_estimate(differences)
+    low, high = difference.low, difference.high
+    differs = low is not None and high is not None and not low <= 0 <= high
+    return ProgramMetric(name, means[0], means[1], difference, differs)
+
+
+def _local_differences(progress: Array, values: Array, sides: Flags) -> Array:
+    """Choice minus reference in each four stretches of values, which alternate."""
+    ends = np.flatnonzero(np.diff(sides)) + 1
+    places = [float(part.mean()) for part in np.split(progress, ends)]
+    means = [float(part.mean()) for part in np.split(values, ends)]
+    found = []
+    for at in range(0, len(means) - 3, 4):
+        is_choice = np.array([0.0, 1.0, 0.0, 1.0]) if not sides[0] else np.array([1.0, 0, 1, 0])
+        place = np.array(places[at : at + 4]) - places[at]
+        design = np.stack([np.ones(4), place, is_choice], axis=1)
+        coefficients, _, rank, _ = np.linalg.lstsq(design, np.array(means[at : at + 4]), rcond=None)
+        if rank == design.shape[1]:
+            found.append(float(coefficients[2]))
+    return np.array(found)
 
 
 def _mean_estimate(values: Array) -> StepEstimate:

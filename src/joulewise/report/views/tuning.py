@@ -253,7 +253,7 @@ def _metric_text(metric: ProgramMetric) -> str:
     verdict = {
         True: "they differ",
         False: "no difference is seen",
-        None: "too few values to compare",
+        None: "too few values at both settings in turn to compare",
     }
     values = f"{plain(metric.name)} {before:.4g} at the setting before, {chosen:.4g} at the chosen"
     return f"the program logged {values}: {verdict[metric.differs]}"
