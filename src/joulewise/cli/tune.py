@@ -157,7 +157,7 @@ def command(
     reason = tuner.reason or _ENDED_BEFORE
     more = partial(_tune_json, outcome, wanted, reason)
     show_outcome(outcome, json_path, request, again, more)
-    if not _show_tuning(outcome) and not tuner.reason:
+    if not _show_tuning(outcome, tuner.unwritten) and not tuner.reason:
         say(f"nothing was tuned: {_ENDED_BEFORE}")
     return outcome.exit_status or (JoulewiseError.exit_status if tuner.unrestored else 0)
 
@@ -198,18 +198,24 @@ def _progress(expression: str | None) -> str:
     return "" if expression is None else compile_progress(expression).pattern
 
 
-def _show_tuning(outcome: CommandOutcome) -> bool:
+def _show_tuning(outcome: CommandOutcome, unwritten: str) -> bool:
     """Print what was tuned, below the result of the run; False where nothing was. Never raises."""
     from joulewise.cli.output import console
     from joulewise.report.terminal.tuning import draw
-    from joulewise.store.tuning_file import read_tuning
+    from joulewise.store.tuning_file import load_tuning
 
     try:
-        tuning = read_tuning(outcome.run) if outcome.run else None
+        tuning = load_tuning(outcome.run) if outcome.run else None
         if tuning and sys.stderr is not None:
             draw(tuning, console(stderr=True))
+    except JoulewiseError as error:
+        say(f"the tuning cannot be shown: {error.message}", error.hint)
+        return True
     except Exception as error:  # noqa: BLE001  # the exit status is the command's in any case
         say(f"the tuning cannot be shown: {type(error).__name__}: {error}")
+        return True
+    if tuning is None and unwritten:
+        say(f"the tuning cannot be shown: it could not be written: {unwritten}")
         return True
     return tuning is not None
 

@@ -86,6 +86,13 @@ class JsonSocket:
     def send(self, kind: str, **content: Any) -> None:
         self.send_line(encode_message(kind, **content))
 
+    def try_send(self, kind: str, **content: Any) -> None:
+        """Send a short message, unless the other end has not received those before for long."""
+        with _Selector() as selector, suppress(OSError, ValueError):
+            selector.register(self._connection, selectors.EVENT_WRITE)
+            if selector.select(0):
+                self.send(kind, **content)
+
     def send_line(self, line: bytes) -> None:
         """Send a message that is encoded already."""
         with suppress(OSError):  # what the other end sent before it died can still be received

@@ -284,6 +284,15 @@ class HeldSettings(Protocol):
         """Readable when ``lost`` should be called; they may become fewer."""
         ...
 
+    @property
+    def poll_s(self) -> float | None:
+        """How often ``lost`` should be called at least, in seconds; None: when it is readable."""
+        ...
+
+    def on_unmeasured(self) -> None:
+        """The command is not measured, and runs all the same."""
+        ...
+
     def lost(self) -> str:
         """A warning where the settings may no longer hold; empty otherwise, and afterwards."""
         ...
@@ -420,6 +429,7 @@ def _run_unmeasured(
     callbacks: RunCallbacks,
 ) -> CommandOutcome:
     """Run the command without a recorder: its time and its settings are watched all the same."""
+    callbacks.settings.on_unmeasured()
     signals, token, remark = callbacks.signals(), _make_token(environ), ""
     if callbacks.output:  # nothing is tuned either, and nobody reads it
         callbacks.output.close()
@@ -493,7 +503,8 @@ def _wait_for_end(
             selector.register(recorder.fileno(), selectors.EVENT_READ)
         listening = recorder
         while not command.ended():
-            waits_s = (enforcer.check(), command.poll_s, watch.poll_s if watch else None)
+            polls_s = (command.poll_s, settings.poll_s, watch.poll_s if watch else None)
+            waits_s = (enforcer.check(), *polls_s)
             selector.select(min((each for each in waits_s if each is not None), default=None))
             for message in listening.messages() if listening else ():
                 enforcer.on_message(message)

@@ -71,6 +71,7 @@ class AppliedSettings:
         self._leases = leases
         self._say = say
         self.unguarded = ""
+        self.poll_s = None
         self.unrestored: tuple[str, ...] = ()
         self.notes = tuple(note for lease in leases for note in lease.notes)
 
@@ -90,6 +91,9 @@ class AppliedSettings:
                 devices_by_text.setdefault(f"{', '.join(changes)} for this run{by}", []).append(key)
         for text, keys in devices_by_text.items():
             yield f"{listed_keys(keys)}: {text}"
+
+    def on_unmeasured(self) -> None:
+        """They hold without a measurement, too."""
 
     def as_json(self) -> dict[str, dict[str, float]]:
         """The values that the devices report, by key and control."""

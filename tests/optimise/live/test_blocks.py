@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.optimise.live.blocks import BlockBuilder, find_period
+from joulewise.optimise.live.steps import JobStep
 
 S = 10**9
 
@@ -43,6 +44,20 @@ def test_the_transient_is_left_out_by_time_and_by_a_whole_step():
 def test_a_step_that_began_before_the_change_is_no_whole_one():
     blocks, _ = feed(BlockBuilder(1.0, 0.0), [1.0] * 4, since_s=0.5)
     assert blocks[0].start_ns == 2 * S
+
+
+def test_steps_known_by_a_mean_with_some_of_the_transient_are_left_out():
+    """As of a line each ten steps: 0.2 s each after a change, 0.1 s each later."""
+    builder, blocks, t_ns = BlockBuilder(1.0, 0.5), [], 0
+    for line in range(4):
+        each_ns, since_ns = (S // 5 if line == 0 else S // 10), t_ns
+        for _ in range(10):
+            step = JobStep(t_ns, t_ns + each_ns, since_ns)
+            blocks.append(builder.add(step, 1, 0))
+            t_ns = step.end_ns
+    found = [block for block in blocks if block is not None]
+    assert found
+    assert {block.step_time_s for block in found} == {0.1}
 
 
 def test_a_change_begins_a_new_block():

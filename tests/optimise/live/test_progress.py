@@ -41,6 +41,12 @@ def test_a_number_that_grew_by_several_is_so_many_steps():
     assert steps(r"(?P<step>\d+)/", *lines) == [(0, 0.5), (0.5, 1), (1, 4)]
 
 
+def test_steps_that_are_known_by_a_mean_say_since_when():
+    lines = ((1, "step 10\n"), (3, "step 14\n"))
+    follower = ProgressFollower(Written(*lines), compile_progress(r"step (?P<step>\d+)"))
+    assert {step.known_since_ns for step in follower.poll()} == {S}
+
+
 def test_a_smaller_number_begins_anew():
     lines = ((t_s, f"{n}/9\n") for t_s, n in ((0, 8), (1, 9), (5, 1), (6, 2)))
     assert steps(r"(?P<step>\d+)/", *lines) == [(0, 1), (5, 6)]

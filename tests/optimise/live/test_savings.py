@@ -187,7 +187,7 @@ def test_a_worse_loss_is_seen():
 
 
 def curve(shape, steps):
-    """A loss, an accuracy that rises and levels off, and one that falls at a lower learning rate."""
+    """A loss, an accuracy that levels off, and a loss that falls at a lower learning rate."""
     curves = {
         "loss": 2.0 / (1 + steps) ** 0.3,
         "accuracy": 0.9 - 0.6 * np.exp(-steps / 300),

@@ -16,7 +16,8 @@ from joulewise.data.tuning import (
     TuningState,
 )
 from joulewise.errors import DeviceError, HeldError, JoulewiseError
-from joulewise.optimise.live import TuningCandidate
+from joulewise.optimise.live import TuningCandidate, setting_lease
+from joulewise.optimise.live.setting_lease import SettingLease
 from joulewise.optimise.live.tuner_process import TuningLoop
 from joulewise.optimise.live.tuning_record import find_saving
 from joulewise.units import NS_PER_S
@@ -132,7 +133,11 @@ class Rig:
 
 @pytest.fixture
 def rig():
-    controller, settings, said, saved, faults = ScriptedController(), RecordedSettings(), [], [], []
+    return make_rig(ScriptedController())
+
+
+def make_rig(controller):
+    settings, said, saved, faults = RecordedSettings(), [], [], []
     steps = SimpleNamespace(
         due=[],
         lost="",
@@ -193,6 +198,26 @@ def test_another_holder_ends_it_at_once(rig):
     rig.update(1)
     assert rig.loop.is_over
     assert not rig.controller.refused
+
+
+def test_a_setting_in_force_is_not_taken_for_refused(monkeypatch):
+    """Where only the lease of the one before it could not be released, the tuning ends."""
+
+    class StuckLease:
+        def release(self):
+            raise DeviceError("gpu0 did not answer", "")
+
+    monkeypatch.setattr(setting_lease, "lease", lambda *_, **__: StuckLease())
+    settings = SettingLease(())
+    settings.set(TuningCandidate(200.0))
+    with pytest.raises(JoulewiseError, match="gpu0 did not answer") as raised:
+        settings.set(TuningCandidate(100.0))
+    controller = ScriptedController(wanted=1)
+    controller.policy.candidates[1] = TuningCandidate(100.0)
+    loop = make_rig(controller).loop
+    loop._on_refused(1, raised.value)
+    assert not controller.refused
+    assert (loop.is_over, controller.reason) == (True, "gpu0 did not answer")
 
 
 @pytest.mark.parametrize("what", ["fault", "rank", "guardian"])

@@ -90,11 +90,19 @@ class Tuned:
 
 
 @contextmanager
-def tuning(store, *options, program=("-c", TRAINING), boards="v100", environ=None, sim=()):
+def tuning(
+    store,
+    *options,
+    program=("-c", TRAINING),
+    boards="v100",
+    environ=None,
+    sim=(),
+    joulewise=JOULEWISE,
+):
     with running_sim("--gpu", boards, "--as-root", *sim) as simulated:
         environ = {**environ_of(simulated.command_pid), **(environ or {})}
         process = subprocess.Popen(
-            [*JOULEWISE, "--store", str(store), "tune", *options, "--", sys.executable, *program],
+            [*joulewise, "--store", str(store), "tune", *options, "--", sys.executable, *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -59,6 +59,12 @@ class TimedStep(Protocol):
     def end_ns(self) -> int: ...
 
 
+def known_since_ns(step: TimedStep) -> int:
+    """From when on the setting must have held: where a step is known by a mean, since its start."""
+    since_ns = getattr(step, "known_since_ns", None)
+    return step.start_ns if since_ns is None else since_ns
+
+
 @dataclass(frozen=True)
 class StepBlock:
     """Clean steps at the candidate ``index``; ``windows_ns`` are the stretches that they fill."""
@@ -127,7 +133,7 @@ class BlockBuilder:
             self._drop()
         pause = self._note_pause(step)
         finished = self._finish() if pause and self._has_short_stretches else None
-        if index is not None and step.start_ns >= since_ns:
+        if index is not None and known_since_ns(step) >= since_ns:
             self._whole_steps += 1
             self._add_whole(step, index)
         else:
@@ -157,7 +163,8 @@ class BlockBuilder:
 
     def _add_whole(self, step: TimedStep, index: int) -> None:
         step_s = (step.end_ns - step.start_ns) / NS_PER_S
-        if self._whole_steps == 1 or step.start_ns < self._since_ns + self._settle_ns:
+        settled_ns = self._since_ns + self._settle_ns
+        if self._whole_steps == 1 or known_since_ns(step) < settled_ns:
             self._is_open = False
             return
         self._recent.append(step_s)

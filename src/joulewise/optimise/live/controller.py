@@ -35,7 +35,7 @@ from joulewise.data.tuning import (
     Tuning,
     TuningState,
 )
-from joulewise.optimise.live.blocks import BlockBuilder, StepBlock, TimedStep
+from joulewise.optimise.live.blocks import BlockBuilder, StepBlock, TimedStep, known_since_ns
 from joulewise.optimise.live.policy.choice import SettledReason
 from joulewise.optimise.live.policy.tuning_policy import TuningPolicy
 from joulewise.optimise.live.savings import (
@@ -320,7 +320,7 @@ class Controller:
         if pause_ns > self._least_silence_ns:
             self._pauses_ns.append(pause_ns)
         self._last_step_ns = step.end_ns
-        self._recent_ns.append(step.end_ns - step.start_ns)
+        self._recent_ns.append(step.end_ns - known_since_ns(step))
 
     @property
     def _least_silence_ns(self) -> int:

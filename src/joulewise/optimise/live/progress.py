@@ -79,7 +79,7 @@ class ProgressFollower:
         for at in range(steps):
             start_ns, end_ns = (last_ns + taken_ns * each // steps for each in (at, at + 1))
             if end_ns > start_ns:
-                yield JobStep(start_ns, end_ns)
+                yield JobStep(start_ns, end_ns, last_ns)
 
 
 def _read_number(text: str | None) -> int | None:

@@ -346,11 +346,11 @@ def compare_logged(
     """A logged figure (loss, accuracy) at both settings; None where one of them has no value.
 
     Values come with the progress of the training at which they were logged (steps or epochs). A
-    loss falls while the training goes on, whatever the setting, and nobody knows its curve: settings
-    are compared only where they alternate. Of each four stretches in a row the means are fitted by
-    the difference of the settings and a line in the logarithm of the progress. The differences of
-    all fours, which share no values, have the interval of their mean. Where there are too few, the
-    difference is that of all values, and there is no verdict.
+    loss falls while the training goes on, whatever the setting, by a curve that nobody knows:
+    settings are compared only where they alternate. Of each four stretches in a row the means are
+    fitted by the difference of the settings and a line in the logarithm of the progress. The
+    differences of all fours, which share no values, have the interval of their mean. Where there
+    are too few, the difference is that of all values, and there is no verdict.
     """
     both = [(*pair, False) for pair in reference] + [(*pair, True) for pair in chosen]
     rows = sorted(row for row in both if math.isfinite(row[0]) and math.isfinite(row[1]))

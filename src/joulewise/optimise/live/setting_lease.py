@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _CONTROLS: Final = (POWER_LIMIT, SM_CLOCK, MEM_CLOCK)
 
 
+class NotReleasedError(JoulewiseError):
+    """A setting is in force, and the lease of the one before it could not be released."""
+
+
 class SettingLease:
     """Holds a setting on GPUs until ``close``, or until this process has ended."""
 
@@ -59,7 +63,8 @@ class SettingLease:
     def set(self, candidate: TuningCandidate) -> None:
         """Hold this setting instead of the one before; raises where it is refused.
 
-        Where it is refused, the one before still holds.
+        Where it is refused, the one before still holds. NotReleasedError: this one holds, and the
+        one before could not be let go.
         """
         wanted = {name: getattr(candidate, name) for name in _CONTROLS}
         wanted = {name: value for name, value in wanted.items() if value is not None}
@@ -69,7 +74,10 @@ class SettingLease:
         before = self._lease
         self._lease = lease([gpu.uid for gpu in self._gpus], **wanted, force=self._force)
         if before is not None:
-            before.release()
+            try:
+                before.release()
+            except JoulewiseError as error:
+                raise NotReleasedError(error.message, error.hint) from error
 
     def clear(self) -> None:
         """Hold no setting: the values from before come back, and the GPUs stay reserved."""

@@ -64,10 +64,14 @@ _MAX_WAITING: Final = 1_000
 
 @dataclass(frozen=True)
 class JobStep:
-    """One whole step of the job, of all its ranks; times of CLOCK_MONOTONIC."""
+    """One whole step of the job, of all its ranks; times of CLOCK_MONOTONIC.
+
+    Where several steps are known by their mean, ``known_since_ns`` is when the first of them began.
+    """
 
     start_ns: int
     end_ns: int
+    known_since_ns: int | None = None
 
 
 class _Event(NamedTuple):

@@ -164,6 +164,8 @@ class TunedMeasurement(Measurement):
             self._note(f"tuning ended: {tuner.reason}")
         elif self._tuning is None or not self._tuning.settled:
             why = self._tuning.reason if self._tuning else "the block ended before it could begin"
+            if self._tuning is None and tuner.unwritten:
+                why = f"its outcome could not be written: {tuner.unwritten}"
             self._note(f"nothing was tuned: {why}")
 
     def _note(self, line: str) -> None:

@@ -5,6 +5,7 @@ The messages, each a JSON line:
 - to the tuner: ``prepare`` with a :class:`TuningRequest`; ``begin`` with the run directory, once
   the recorder records; ``end`` when the command has ended;
 - from the tuner: ``ready``, or ``refused`` with the reason; ``say`` for lines to the user;
+  ``alive`` about once a second while it tunes, and ``idle`` once it holds nothing any more;
   ``failed`` at any time: it has ended by a fault; ``ended`` with what could not be put back.
 
 A fault in the tuner never reaches the command: it goes on untuned, and one line says why.
@@ -45,6 +46,12 @@ _ONE_THREAD: Final = dict.fromkeys(
 _START_DEADLINE_S: Final = 40.0
 _END_DEADLINE_S: Final = 20.0
 _POLL_S: Final = 0.1
+# A tuner that says nothing for so long was stopped or hangs, and holds the setting of a trial. It
+# says every second that it is alive (chosen): doubled, that setting stays for twice as long;
+# halved, a machine that is busy for a moment ends the tuning.
+_SILENT_S: Final = 30.0
+_LOOK_S: Final = 5.0  # how often that is looked at
+_NOT_MEASURED: Final = "the command is not measured"
 
 
 @dataclass(frozen=True)
@@ -143,10 +150,12 @@ class TunerClient:
         self._pid = process.pid if process else 0
         self._run: Path | None = None
         self._begun_ns = 0
+        self._heard_s: float | None = None  # when it spoke last; None: it has nothing to say
         self._lost_at_s: float | None = None  # when it ended by itself or was killed
         self._say = say
         self.reason = reason
         self.unrestored: tuple[str, ...] = ()
+        self.unwritten = ""  # why tuning.json could not be written
         self.unguarded = ""  # the tuner itself watches the guardian
 
     @classmethod
@@ -181,12 +190,25 @@ class TunerClient:
         """Tune the command that is recorded in this run directory."""
         if self._connection:
             self._run, self._begun_ns = run, time.monotonic_ns()
+            self._heard_s = time.monotonic()
             self._connection.send("begin", run=str(run))
 
     @property
     def descriptors(self) -> list[int]:
         """Readable when ``lost`` should be called."""
         return [self._connection.fileno()] if self._connection else []
+
+    @property
+    def poll_s(self) -> float | None:
+        """How often ``lost`` has to be called to notice that the tuner says nothing."""
+        return _LOOK_S if self._connection and self._heard_s is not None else None
+
+    def on_unmeasured(self) -> None:
+        """Nothing can be tuned: let the GPUs go."""
+        if self._connection:
+            self.close()
+            self.reason = _NOT_MEASURED
+            self._say(f"nothing is tuned: {_NOT_MEASURED}")
 
     def lost(self) -> str:
         """Show what the tuner says; always empty, as the tuner itself watches the guardian."""
@@ -195,7 +217,13 @@ class TunerClient:
                 self._handle(message)
             if self._connection and self._connection.closed:
                 self._give_up(KILLED_TUNER, "its settings go back")
+            elif self._connection and self._silent_s() > _SILENT_S:
+                silent = f"the tuner has not answered for {_SILENT_S:g} s"
+                self._give_up(silent, "its settings go back")
         return ""
+
+    def _silent_s(self) -> float:
+        return 0.0 if self._heard_s is None else time.monotonic() - self._heard_s
 
     def as_json(self) -> dict[str, dict[str, float]]:
         """No setting holds for the whole run."""
@@ -243,12 +271,15 @@ class TunerClient:
             self._give_up(f"the tuner is not ready after {_START_DEADLINE_S:g} s")
 
     def _handle(self, message: Message) -> None:
+        if self._heard_s is not None:
+            self._heard_s = None if message["kind"] == "idle" else time.monotonic()
         if message["kind"] == "say":
             self._say(message["line"])
         elif message["kind"] in {"refused", "failed"}:
             self._give_up(message["message"], message["hint"])
         elif message["kind"] == "ended":
             self.unrestored = tuple(message["unrestored"])
+            self.unwritten = message["unwritten"]
             for line in self.unrestored:
                 self._say(line)
 

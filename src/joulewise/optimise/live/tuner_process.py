@@ -7,6 +7,7 @@ back by the guardian when this process ends, however that happens.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -61,6 +62,7 @@ _POLL_S: Final = 0.1
 # Energy, epochs, the recorder and tuning.json are looked at less often: they change once a second.
 _SLOW_POLL_NS: Final = NS_PER_S // 2
 _SAVE_NS: Final = NS_PER_S
+_HEARTBEAT_S: Final = 1.0  # chosen: the client waits for 30 s
 # Without a step for so long, the user is told once. Chosen: data sets load for minutes.
 _NO_STEPS_NS: Final = 120 * NS_PER_S
 _MOST_REFUSED: Final = 5  # settings in a row, after which no other is tried
@@ -161,6 +163,7 @@ class TuningLoop:
         self._shown: Tuning | None = None
         self._is_put_back = False
         self.unrestored: tuple[str, ...] = ()
+        self.unwritten = ""  # why the last state could not be saved
 
     @property
     def is_over(self) -> bool:
@@ -248,6 +251,7 @@ class TuningLoop:
         now_ns = time.monotonic_ns()
         self._refused += 1
         # Of those, another holder or a lost right concern every value.
+        # A lease that could not be released says nothing of the value that was set.
         is_about_value = isinstance(error, _OF_ONE_VALUE) and not isinstance(error, _OF_ALL_VALUES)
         if index is None or not is_about_value or self._refused >= _MOST_REFUSED:
             self._controller.end(now_ns, error.message, is_early=True)
@@ -304,8 +308,12 @@ class TuningLoop:
         return replace(tuning, step_source=self._steps.source)
 
     def _write(self, tuning: Tuning, *, is_last: bool) -> None:
-        with suppress(OSError):  # a full disk: the tuning goes on, and is written again
+        try:
             self._save(tuning, is_last)
+        except OSError as error:  # a full disk: the tuning goes on, and is written again
+            self.unwritten = error.strerror or str(error)
+        else:
+            self.unwritten = ""
 
 
 def time_ns(at_least_ns: int) -> int:
@@ -418,7 +426,7 @@ def _await_begin(front: JsonSocket) -> Path | None:
             if message["kind"] == "begin":
                 return Path(message["run"])
             if message["kind"] == "end":
-                front.send("ended", unrestored=[])
+                front.send("ended", unrestored=[], unwritten="")
                 return None
     return None
 
@@ -431,28 +439,53 @@ def _tune(front: JsonSocket, run: Path, prepared: PreparedTuning) -> None:
     energies = LiveEnergy(run, [gpu.key for gpu in prepared.gpus])
     if not _await_readings(front, energies):
         prepared.settings.close()
-        front.send("ended", unrestored=[])
+        front.send("ended", unrestored=[], unwritten="")
         return
+    if not energies.covered_until_ns():
+        keys = ", ".join(gpu.key for gpu in prepared.gpus)
+        raise DeviceError(
+            f"no readings of {keys} were recorded in {_READINGS_S:g} s", "see joulewise doctor"
+        )
     loop = _make_loop(front, run, prepared, energies, started_ns)
-    reason = ""
+    reason, heartbeat = "", Heartbeat(front)
     try:
         while not front.closed:
             received = front.receive(timeout_s=None if loop.is_over else _POLL_S)
             if any(message["kind"] == "end" for message in received):
                 break
             loop.update(time.monotonic_ns())
+            heartbeat.beat(is_idle=loop.is_over)
     except BaseException as error:
         reason = f"the tuner failed with {type(error).__name__}: {error}"
         raise
     finally:
         loop.end(time.monotonic_ns(), reason)
-    front.send("ended", unrestored=list(loop.unrestored))
+    front.send("ended", unrestored=list(loop.unrestored), unwritten=loop.unwritten)
+
+
+class Heartbeat:
+    """Tells the front process about once a second that the tuner is alive."""
+
+    def __init__(self, front: JsonSocket) -> None:
+        self._front = front
+        self._last_s = -math.inf
+        self._is_idle = False
+
+    def beat(self, *, is_idle: bool = False) -> None:
+        """``is_idle``: it holds nothing any more, and waits for the end of the command."""
+        if is_idle and not self._is_idle:
+            self._is_idle = True
+            self._front.send("idle")
+        elif not is_idle and time.monotonic() - self._last_s >= _HEARTBEAT_S:
+            self._last_s = time.monotonic()
+            self._front.try_send("alive")
 
 
 def _await_readings(front: JsonSocket, energies: LiveEnergy) -> bool:
     """Wait until the sensors' timing is known by their readings; False where the command ended."""
-    deadline_s = time.monotonic() + _READINGS_S
+    deadline_s, heartbeat = time.monotonic() + _READINGS_S, Heartbeat(front)
     while not energies.covered_until_ns() and time.monotonic() < deadline_s:
+        heartbeat.beat()
         if any(message["kind"] == "end" for message in front.receive(timeout_s=_POLL_S)):
             return False
     return not front.closed
