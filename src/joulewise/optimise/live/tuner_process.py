@@ -512,7 +512,7 @@ def _make_loop(
     from joulewise.optimise.live.policy.tuning_policy import TuningPolicy
     from joulewise.store.logged_values import LoggedFollower
     from joulewise.store.manifest import read_manifest
-    from joulewise.store.tuning_file import write_tuning
+    from joulewise.store.tuning_file import reserve_last_tuning, write_last_tuning, write_tuning
 
     request, recorder = prepared.request, read_manifest(run).recorder
     candidates, reference = make_candidates(prepared.gpus, prepared.axes)
@@ -533,13 +533,20 @@ def _make_loop(
             return "the recorder ended, and with it the energy of steps"
         return energies.fault(now_ns)
 
+    def save(tuning: Tuning, is_last: bool) -> None:
+        if is_last:
+            write_last_tuning(run, tuning)
+        else:
+            write_tuning(run, tuning, durable=False)
+
+    reserve_last_tuning(run)
     return TuningLoop(
         Controller(policy, options, started_ns=started_ns, starting_index=reference),
         prepared.settings,
         _follow_steps(run, prepared),
         energies,
         say=lambda line: front.send("say", line=line),
-        save=lambda tuning, is_last: write_tuning(run, tuning, durable=is_last),
+        save=save,
         fault=fault,
         epochs=lambda: _read_epochs(run),
         logged=LoggedFollower(run / MARKS).poll,
