@@ -2,7 +2,7 @@
 
 Three signs: the error that ended the program, which our hooks in Python note; the same words in the
 last lines of its standard error, where these can be read; and the kernel, which kills with SIGKILL
-and counts that it did.
+and counts that it did: in our control group where it has such (version 2), else on the whole host.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from joulewise.store.files import read_regular
 from joulewise.store.layout import MARKS
 
 _VMSTAT: Final = Path("/proc/vmstat")
+_CGROUP: Final = Path("/proc/self/cgroup")
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_EVENTS: Final = "memory.events"
 _KILLED: Final = 128 + signal.SIGKILL
 
 
@@ -36,14 +39,35 @@ def infer_out_of_memory(exit_status: int, last_words: str, kills: int) -> str:
     return ""
 
 
-def count_oom_kills(vmstat: Path = _VMSTAT) -> int:
-    """How many processes the kernel has killed for lack of memory since boot; 0 where unknown."""
-    try:
-        lines = vmstat.read_text(encoding="ascii").splitlines()
-        counts = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
-        return int(counts[0]) if counts else 0
-    except (OSError, ValueError):
-        return 0
+def count_oom_kills(
+    vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, cgroups: Path = _CGROUPS
+) -> int:
+    """How many processes the kernel has killed for lack of memory; 0 where unknown.
+
+    In our control group, which the command shares; where it does not count them, on this host.
+    """
+    events = _own_group(cgroup, cgroups) / _EVENTS
+    of_group = _read_kills(events)
+    return (_read_kills(vmstat) or 0) if of_group is None else of_group
+
+
+def _own_group(cgroup: Path, cgroups: Path) -> Path:
+    """Our folder in the hierarchy of version 2, which has the number 0 and no controllers."""
+    with suppress(OSError, ValueError):
+        for line in cgroup.read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::/"):
+                return cgroups / line.removeprefix("0::/")
+    return cgroups
+
+
+def _read_kills(path: Path) -> int | None:
+    """The count in a file of lines with a name and a number; None where it has none."""
+    with suppress(OSError, ValueError):
+        for line in path.read_text(encoding="ascii").splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return None
 
 
 def read_noted_error(run: Path) -> str:

@@ -107,6 +107,38 @@ def test_larger_ones_than_one_that_crashed_are_avoided():
     assert belief(chosen, 64).probability_best == 0
 
 
+def test_a_crash_of_what_has_run_is_a_failure_and_no_ban():
+    """A lack of memory is inferred: another program may have taken it."""
+    chosen = policy(batch_sizes=[64, 128])
+    tell(chosen, 128, 40)
+    for _ in range(6):
+        tell(chosen, 64, 10)
+    before = belief(chosen, 64)
+    chosen.crash(64)
+    after = belief(chosen, 64)
+    assert after.is_usable
+    assert belief(chosen, 128).is_usable
+    assert after.tries == 7
+    assert after.reached_share.mean < before.reached_share.mean
+    assert after.cost.mean > before.cost.mean
+    assert chosen.ask()[0] == 64
+
+
+def test_what_crashed_first_and_ran_later_is_no_longer_left_out():
+    chosen = policy()
+    chosen.crash(64)
+    tell(chosen, 64, 10)  # it was in flight meanwhile
+    assert belief(chosen, 64).is_usable
+    assert belief(chosen, 64).tries == 2
+
+
+def test_where_the_smallest_crashed_no_larger_one_is_asked_for():
+    chosen = policy()
+    chosen.crash(8)
+    assert chosen.ask()[0] == 8
+    assert not any(each.is_usable for each in chosen.beliefs())
+
+
 def test_starts_from_what_another_type_of_gpu_learned():
     earlier = [
         EarlierObservation(b, reached=True, epochs=e, epoch_cost=5e6 * (1 + 20 / b))
