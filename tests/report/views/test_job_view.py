@@ -17,8 +17,13 @@ from joulewise.optimise.recurring.job_saving import (
     mean_cost,
     recurrence_costs,
 )
-from joulewise.report.views.job import finding, interval_less, job_view, notes, view_json
-from joulewise.report.views.job_tables import account_table, recurrences_table, tries_table
+from joulewise.report.views.job import finding, job_view, notes, view_json
+from joulewise.report.views.job_tables import (
+    account_table,
+    interval_less,
+    recurrences_table,
+    tries_table,
+)
 from tests.helpers.jobs import GPU_TYPE, JOB, belief, ended_try
 
 # The default, 16, thrice; then a try of 8 is stopped early, and another one reaches the target.
@@ -83,6 +88,15 @@ def test_what_is_not_known_or_no_result_of_the_choice_counts_in_no_mean(status, 
     assert view.saving == view_of(*TRIES).saving
     assert view.running_mean("cost")[-1] == 11.0
     assert any(text.startswith("Left out of all means: 1 recurrence ") for text in notes(view))
+
+
+def test_there_is_one_cost_of_the_default_also_where_it_missed_the_target():
+    missed = ended_try(5, 16, TryStatus.MISSED, cost=20.0, energy_j=60.0, time_s=6.0)
+    view = view_of(*TRIES, missed)
+    assert view.saving.default.cost.mean == pytest.approx((10 + 12 + 14 + 20) / 3)
+    assert view.default_mean("cost") == pytest.approx(view.saving.default.cost.mean)
+    assert view.default_mean("energy_j") == pytest.approx((30 + 36 + 42 + 60) / 3)
+    assert account_table(view).rows[1][0] == "at the default, 4 tries"
 
 
 def test_a_default_that_was_tried_too_seldom_is_modelled_by_the_policy():

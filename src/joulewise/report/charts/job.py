@@ -18,7 +18,7 @@ from joulewise.report.charts.labels import label_table, place_labels
 from joulewise.report.charts.records import Record, record_table, yes_or_empty
 from joulewise.report.charts.sweep.rays import draw_plane, plane_frame, power_rays, ray_positions
 from joulewise.report.views.job import JobView
-from joulewise.report.views.job_tables import OUTCOMES, probability_text
+from joulewise.report.views.job_tables import OUTCOMES, probability_text, unusable_text
 from joulewise.report.views.sweep_tables import bounds
 
 # Heights in pixels of the panel of values, for each of them and at least, and of the others
@@ -234,6 +234,7 @@ def _chart_beliefs(view: JobView) -> Iterator[Chart]:
             **bounds("cost_j", belief.cost if belief.is_usable else None),
             "probability_best_pct": 100 * belief.probability_best,
             "usable": int(belief.is_usable),
+            "unusable": "" if belief.is_usable else unusable_text(belief),
             "mark": "best" if belief is best else "",
             "note": "default" if belief.batch_size == job.default else "",
         }
@@ -259,7 +260,7 @@ def _chart_beliefs(view: JobView) -> Iterator[Chart]:
                 if best
                 else ""
             )
-            + (" Shaded: it runs out of memory." if unusable else "")
+            + (" Shaded: it ran out of memory, or a smaller one did." if unusable else "")
         ),
         tables={
             "beliefs": record_table(
@@ -336,9 +337,7 @@ def _draw_beliefs(
     )
     known = beliefs.transform_filter("isValid(datum.cost_j)")
     bound = beliefs.transform_filter("isValid(datum.cost_j_low)")
-    unusable = beliefs.transform_filter("datum.usable == 0").transform_calculate(
-        label="'out of memory'"
-    )
+    unusable = beliefs.transform_filter("datum.usable == 0")
     tries = encoding.data_layer("tries", cost=unit.expression("cost_j"))
     tooltip = [alt.Tooltip(f) for f in ("value:N", "tries:Q", "probability_best_pct:Q")]
     beyond = x.copy()
@@ -346,7 +345,7 @@ def _draw_beliefs(
     layered: alt.TopLevelMixin = alt.layer(
         unusable.mark_rect(style="stretch").encode(x=beyond, x2="right:Q"),
         unusable.mark_text(style="note", angle=270, align="right", baseline="middle").encode(
-            x=x, y=alt.value(6), text="label:N"
+            x=x, y=alt.value(6), text="unusable:N"
         ),
         bound.mark_rule(style="interval").encode(x=x, y=alt.Y("least:Q"), y2="most:Q"),
         known.mark_point(style=["mean", "label"]).encode(x=x, y=y, tooltip=tooltip),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
@@ -19,7 +20,12 @@ from joulewise.optimise.recurring.try_watch import StopReason
 from joulewise.report.settings_text import counted
 from joulewise.report.tables import Column, Table, number_columns
 from joulewise.report.terminal.layout import Sheet
-from joulewise.report.views.job_tables import beliefs_table, probability_text
+from joulewise.report.views.job_tables import (
+    beliefs_table,
+    probability_text,
+    saving_share,
+    saving_text,
+)
 from joulewise.units import digits
 
 _STATUS = {
@@ -80,7 +86,12 @@ def _describe_best(standing: JobStanding, beliefs: Sequence[BatchSizeBelief]) ->
     if best == job.default:
         text += ", and is the default"
     elif standing.saving is not None:
-        text += f", {100 * standing.saving:.0f} % less than the default, {job.default}"
+        text += f", {saving_text(standing.saving)} than the default, {job.default}"
+    elif standing.default_cost is not None:
+        text += (
+            f"; the default, {job.default}, costs {joules(standing.default_cost)}, and one of them "
+            "was tried too seldom to compare them"
+        )
     yield text
     likely, probability = find_most_probable(standing, beliefs), best_probability(standing, beliefs)
     if likely is None or probability is None:
@@ -98,8 +109,13 @@ def _describe_best(standing: JobStanding, beliefs: Sequence[BatchSizeBelief]) ->
         )
 
 
-def draw_recurrence(result: RecurrenceResult, console: Console, program: str) -> None:
-    """Draw what a recurrence took, what is believed now, and what to run next."""
+def draw_recurrence(
+    result: RecurrenceResult, console: Console, program: str, jobs_words: str = ""
+) -> None:
+    """Draw what a recurrence took, what is believed now, and what to run next.
+
+    ``jobs_words`` are the words of a command that name the job store, where they are needed.
+    """
     job, sheet = result.job, Sheet(console)
     energy_j, time_s, cost = (result.total(name) for name in ("energy_j", "time_s", "cost"))
     console.print()
@@ -124,7 +140,8 @@ def draw_recurrence(result: RecurrenceResult, console: Console, program: str) ->
     last = result.tries[-1].outcome.run
     if last:
         sheet.paste(f"{program} show {last}", "the run of the last try")
-    sheet.paste(f"{program} job show {job.name}", "what was tried, and what is believed")
+    shown = f"job show{jobs_words} {shlex.quote(job.name)}"
+    sheet.paste(f"{program} {shown}", "what was tried, and what is believed")
 
 
 def draw_jobs(standings: Sequence[JobStanding], console: Console) -> None:
@@ -139,7 +156,7 @@ def draw_jobs(standings: Sequence[JobStanding], console: Console) -> None:
     rows = tuple(_job_row(standing) for standing in standings)
     note = (
         "cost: what all tries at the best took from their first epoch on, for each time that it "
-        "reached the target; saving: against the same at the default"
+        "reached the target; saving: against the same at the default, from three tries of each on"
     )
     Sheet(console).blocks(Table("", columns, rows, note=note))
 
@@ -153,7 +170,7 @@ def _job_row(standing: JobStanding) -> tuple[str, ...]:
         str(standing.tries),
         best,
         "-" if standing.best_cost is None else joules(standing.best_cost),
-        "-" if saving is None else f"{100 * saving:.0f} %",
+        "-" if saving is None else saving_share(saving),
         job.target.text,
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from joulewise.data.sweeps import Setting
 from joulewise.formatting import between, joules, one_line
 from joulewise.metrics.evaluate import front
 from joulewise.metrics.intervals import Ratios, mean_interval, means
-from joulewise.metrics.result import Interval, PointResult
+from joulewise.metrics.result import PointResult
 from joulewise.optimise.recurring.job_saving import (
     MIN_RECURRENCES,
     CostSource,
@@ -40,7 +39,13 @@ from joulewise.optimise.recurring.job_standing import (
 )
 from joulewise.optimise.recurring.policy.interface import BatchSizeBelief
 from joulewise.report.settings_text import counted
-from joulewise.report.views.job_tables import probability_text
+from joulewise.report.views.job_tables import (
+    interval_less,
+    is_noise,
+    percent_less,
+    probability_text,
+    saving_text,
+)
 
 
 @dataclass(frozen=True)
@@ -91,10 +96,9 @@ class JobView:
         )
 
     @property
-    def default_reached(self) -> int:
-        """How many tries at the default reached the target."""
-        tries = default_tries(self.history, self.gpu_type)
-        return sum(one.status is TryStatus.REACHED for one in tries)
+    def default_count(self) -> int:
+        """How many tries at the default ran to their end."""
+        return len(default_tries(self.history, self.gpu_type))
 
     @property
     def modelled_default(self) -> float | None:
@@ -104,11 +108,11 @@ class JobView:
         return default.cost.mean if default is not None and is_modelled else None
 
     def default_mean(self, field: str) -> float | None:
-        """The mean of the tries at the default that reached the target."""
+        """What reaching the target once took in the tries at the default that ran to their end."""
         tries = default_tries(self.history, self.gpu_type)
-        values = [getattr(one, field) for one in tries if one.status is TryStatus.REACHED]
-        known = [value for value in values if value is not None]
-        return fmean(known) if known else None
+        values = [getattr(one, field) for one in tries]
+        reached = [one.status is TryStatus.REACHED for one in tries]
+        return (running_means(values, reached) or [None])[-1]
 
 
 def job_view(history: JobHistory, beliefs: Mapping[str, tuple[BatchSizeBelief, ...]]) -> JobView:
@@ -175,29 +179,8 @@ def finding(view: JobView) -> str:
     share = saving.share
     change = "no more or less" if not round(100 * share.mean) else percent_less(share.mean)
     beside = f"cost {change} than at the default, {job.parameter} {job.default}"
-    low, high = _ends(share)
-    is_noise = low <= 0 <= high
-    noise = ", but the difference is within noise" if is_noise else ""
+    noise = ", but the difference is within noise" if is_noise(share) else ""
     return f"{number} {beside}{noise} (95 % interval: {interval_less(share)})"
-
-
-def percent_less(share: float) -> str:
-    """``12 % less``; of a share below 0, ``12 % more``."""
-    return f"{abs(100 * share):.0f} % {'less' if share >= 0 else 'more'}"
-
-
-def interval_less(share: Interval) -> str:
-    """``4 to 36 % less``, or ``30 % more to 45 % less``."""
-    low, high = _ends(share)
-    if (low < 0) == (high < 0):
-        least, most = sorted((abs(low), abs(high)))
-        return f"{100 * least:.0f} to {percent_less(most if low >= 0 else -most)}"
-    return f"{percent_less(low)} to {percent_less(high)}"
-
-
-def _ends(share: Interval) -> tuple[float, float]:
-    low, high = share.low, share.high
-    return share.mean if low is None else low, share.mean if high is None else high
 
 
 def facts(view: JobView) -> tuple[str, ...]:
@@ -220,8 +203,8 @@ def _best_facts(view: JobView) -> Iterator[str]:
     if standing.best is None or standing.best_cost is None:
         return
     fact = f"Best so far, by what was paid: {name} {standing.best}, {joules(standing.best_cost)}"
-    if standing.saving is not None and standing.best != view.job.default:
-        fact += f" ({percent_less(standing.saving)} than the tries at the default)"
+    if standing.saving is not None:
+        fact += f": {saving_text(standing.saving)} than the tries at the default"
     yield fact
     if likely is not None and likely.batch_size != standing.best:
         probability = probability_text(likely.probability_best)
@@ -269,7 +252,7 @@ def _default_text(view: JobView) -> str:
     shown = f"{joules(cost.mean)} (95 % interval: {between(interval.low, interval.high, 'J')})"
     if default.source is CostSource.MEASURED:
         return f"At the default it costs {shown}, measured in {cost.count} tries."
-    ran = len(default_tries(view.history, view.gpu_type))
+    ran = view.default_count
     why = (
         f"only {ran} of the tries there ran to their end"
         if ran < MIN_RECURRENCES

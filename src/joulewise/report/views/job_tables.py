@@ -1,4 +1,4 @@
-"""The tables of a recurring job; it loads no numpy, as ``job run`` ends with one of them."""
+"""The tables of a recurring job, and the words for its savings and probabilities."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def account_table(view: JobView) -> Table:
     so_far = [(view.running_mean(field) or [None])[-1] for field in fields]
     rows.append((f"so far, {counted(ended, 'recurrence')}", *_amounts(*so_far)))
     at_default = [view.default_mean(field) for field in fields]
-    name = f"at the default, {view.default_reached} measured"
+    count = view.default_count
+    name = f"at the default, {'1 try' if count == 1 else f'{count} tries'}"
     rows.append((name, *_amounts(*at_default)))
     modelled = view.modelled_default
     if modelled is not None:
@@ -59,7 +60,8 @@ def account_table(view: JobView) -> Table:
         columns,
         tuple(rows),
         tuple(records),
-        note="so far: failed tries included; measured: the tries that reached the target",
+        note="what all tries took, for each that reached the target; at the default, those that "
+        "ran to their end",
     )
 
 
@@ -162,7 +164,7 @@ def beliefs_table(job: JobDefinition, gpu_type: str, beliefs: Sequence[BatchSize
             str(belief.tries),
             f"{100 * belief.reached_share.mean:.0f} %"
             if belief.is_usable
-            else OUTCOMES[TryStatus.CRASHED],
+            else unusable_text(belief),
             _with_interval(belief.epochs),
             None if belief.epoch_cost is None else joules(belief.epoch_cost),
             None if belief.cost is None else joules(belief.cost.mean),
@@ -186,7 +188,50 @@ def beliefs_table(job: JobDefinition, gpu_type: str, beliefs: Sequence[BatchSize
         for belief in beliefs
     )
     note = "best: the probability that no other value costs less"
+    if any(not belief.is_usable and not belief.tries for belief in beliefs):
+        note += "; left out: a smaller one ran out of memory"
     return Table(f"Believed on {gpu_type}", columns, rows, records, note=note)
+
+
+def unusable_text(belief: BatchSizeBelief) -> str:
+    """Why a value is not tried: it did not fit in memory, or a smaller one did not."""
+    return OUTCOMES[TryStatus.CRASHED] if belief.tries else "left out"
+
+
+def saving_share(saving: Interval) -> str:
+    """``12 %``; ``12 % (noise)`` where its interval holds 0."""
+    return f"{100 * saving.mean:.0f} %{' (noise)' * is_noise(saving)}"
+
+
+def saving_text(saving: Interval) -> str:
+    """``12 % less, but within noise, (95 % interval: 4 % more to 26 % less)``."""
+    noise = ", but within noise," if is_noise(saving) else ""
+    return f"{percent_less(saving.mean)}{noise} (95 % interval: {interval_less(saving)})"
+
+
+def is_noise(saving: Interval) -> bool:
+    """Whether its interval holds 0."""
+    low, high = _ends(saving)
+    return low <= 0 <= high
+
+
+def percent_less(share: float) -> str:
+    """``12 % less``; of a share below 0, ``12 % more``."""
+    return f"{abs(100 * share):.0f} % {'less' if share >= 0 else 'more'}"
+
+
+def interval_less(share: Interval) -> str:
+    """``4 to 36 % less``, or ``30 % more to 45 % less``."""
+    low, high = _ends(share)
+    if (low < 0) == (high < 0):
+        least, most = sorted((abs(low), abs(high)))
+        return f"{100 * least:.0f} to {percent_less(most if low >= 0 else -most)}"
+    return f"{percent_less(low)} to {percent_less(high)}"
+
+
+def _ends(share: Interval) -> tuple[float, float]:
+    low, high = share.low, share.high
+    return share.mean if low is None else low, share.mean if high is None else high
 
 
 def probability_text(share: float) -> str:
