@@ -21,13 +21,12 @@ from joulewise.store.layout import (
     RESULT,
     TRACE,
     TUNING,
-    TUNING_RESERVE,
 )
 
 # The names of all that a run directory may contain.
 _FILES = {
     *(MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE, TUNING, RESERVE),
-    *(TUNING_RESERVE, CHECKSUMS, CHECKSUM_LOG),
+    *(CHECKSUMS, CHECKSUM_LOG),
 }
 
 

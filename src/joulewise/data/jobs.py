@@ -61,6 +61,9 @@ class JobDefinition:
     - ``max_epochs``: after so many epochs without reaching the target, a try is missed
     - ``eta``: weight of energy in the cost, from 0 (time only) to 1 (energy only)
     - ``policy``: name of the policy that chooses; ``seed``: of its random numbers
+    - ``is_open``: the values have no end, as of ``8:max``: what fits in memory is to be found
+    - ``metric_pattern``: the regular expression that finds the target's metric in the output of the
+      command; None where the command logs it
     """
 
     name: str
@@ -72,6 +75,8 @@ class JobDefinition:
     eta: float
     policy: str
     seed: int
+    is_open: bool = False
+    metric_pattern: str | None = None
 
 
 class TryStatus(str, Enum):

@@ -6,7 +6,7 @@ from joulewise.errors import UsageError
 from joulewise.optimise.recurring.job_definition import (
     JobRequest,
     define_job,
-    is_open,
+    describe_changes,
     parse_values,
 )
 
@@ -35,14 +35,46 @@ NEW = JobRequest("nightly", "batch_size=8,16,32", "batch_size=16", "val_acc>=0.6
 def test_values(text, expected):
     found = parse_values(text)
     assert (found.name, found.values) == ("b", expected)
-    assert not is_open(found.values)
+    assert not found.is_open
 
 
 def test_a_set_without_an_end_doubles():
-    values = parse_values("b=24:max").values
-    assert values[:3] == (24, 48, 96)
-    assert is_open(values)
-    assert not is_open(values[:-1])
+    found = parse_values("b=24:max")
+    assert found.values[:3] == (24, 48, 96)
+    assert found.is_open
+
+
+@pytest.mark.parametrize("text", ["16384,32768,65536", "8,16,...,65536"])
+def test_a_list_is_no_set_without_an_end_wherever_it_ends(text):
+    assert not parse_values(f"b={text}").is_open
+
+
+def test_whether_a_set_has_an_end_can_be_changed():
+    new = JobRequest("nightly", "b=16384:max", "b=16384", "val_acc>=0.65", 100)
+    stored = define_job(new, ("{b}",), None, "usual")
+    assert stored.is_open
+    assert define_job(JobRequest("nightly"), ("{b}",), stored, "usual") == stored
+    listed = JobRequest("nightly", "b=16384,32768,65536")
+    changed = define_job(listed, ("{b}",), stored, "usual")
+    assert not changed.is_open
+    (change,) = describe_changes(stored, changed)
+    assert "values is 16384, 32768, 65536 from now on, and was 16384:max" in change
+
+
+def test_the_expression_of_the_metric_is_stored_until_it_is_taken_back():
+    pattern = "acc=(?P<value>.*)"
+    words = (NEW.values, NEW.default, NEW.target, NEW.max_epochs)
+    stored = define_job(JobRequest("j", *words, metric_pattern=pattern), COMMAND, None, "usual")
+    assert define_job(JobRequest("j"), COMMAND, stored, "usual").metric_pattern == pattern
+    back = define_job(JobRequest("j", metric_pattern=""), COMMAND, stored, "usual")
+    assert back.metric_pattern is None
+    assert "metric pattern is none from now on" in describe_changes(stored, back)[0]
+
+
+def test_bytes_that_are_no_text_are_refused():
+    words = (NEW.values, NEW.default, NEW.target, NEW.max_epochs)
+    with pytest.raises(UsageError, match="not of Unicode"):
+        define_job(JobRequest("j", *words, metric_pattern="\udcff"), COMMAND, None, "usual")
 
 
 @pytest.mark.parametrize(

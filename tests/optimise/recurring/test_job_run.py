@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +15,7 @@ from joulewise.optimise.recurring.store.job_store import JobStore
 from joulewise.optimise.recurring.store.tables import REVISION_TABLE
 from joulewise.store.manifest import read_manifest
 from joulewise.units import NS_PER_S
-from tests.helpers.processes import DEADLINE_S, eventually
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually
 from tests.helpers.run_processes import runs
 from tests.optimise.recurring.job_runs import NEW, PYTHON, replaced
 
@@ -269,6 +270,32 @@ def test_without_a_usable_database_nothing_is_started(job):
     assert not runs(job.store)
 
 
+def test_a_store_that_cannot_be_made_is_one_line_and_a_hint(job):
+    (job.folder / "file").write_text("")
+    job.store = job.folder / "file" / "store"
+    ran = job.run(*NEW)
+    assert (ran.stdout, ran.returncode) == ("", 125)
+    assert "cannot make a run in" in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 2
+
+
+def test_the_next_command_can_be_pasted(job):
+    jobs = job.folder / "our jobs.sqlite"
+    words, options = job.start(*NEW, "--jobs", str(jobs), environ={"EPOCHS": '{"16": 1}'})
+    words[words.index("nightly")] = "every night"
+    ran = subprocess.run(words, capture_output=True, check=True, timeout=DEADLINE_S, **options)
+    (line,) = [line for line in ran.stderr.splitlines() if "job show" in line]
+    pasted = shlex.split(line.partition("  #")[0].strip())
+    shown = subprocess.run(
+        [*JOULEWISE, *pasted[1:]],
+        capture_output=True,
+        check=True,
+        timeout=DEADLINE_S,
+        env=job.environ,
+    )
+    assert b"every night" in shown.stdout
+
+
 def test_a_database_of_a_newer_joulewise_is_refused_before_training(job):
     assert job.run(*NEW, environ={"EPOCHS": json.dumps({"16": 1})}).returncode == 0
     with sqlite3.connect(job.database) as connection:
@@ -361,6 +388,9 @@ def test_a_metric_is_read_in_the_output(job):
     assert ran.stdout == "False\nval=0.000\nval=0.333\nval=0.667\nval=1.000\n"
     (one,) = job.told()["tries"]
     assert (one["status"], one["epochs"]) == ("reached", 4)
+    again = job.run(command=(sys.executable, "-c", prints + "\n#{batch_size}"))
+    assert again.returncode == 0, again.stderr  # it is stored
+    assert job.told()["reached"]
 
 
 def test_a_metric_is_read_on_a_terminal_which_the_program_still_has(job):

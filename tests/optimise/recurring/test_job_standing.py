@@ -3,17 +3,23 @@
 import json
 from dataclasses import replace
 
-from joulewise.data.jobs import JobHistory, TryStatus
+import pytest
+
+from joulewise.data.jobs import JobHistory, JobPolicyState, TryStatus
 from joulewise.metrics.result import Interval
 from joulewise.optimise.recurring.job_standing import (
     best_probability,
+    find_beliefs,
     find_most_probable,
     find_standing,
     job_json,
+    last_gpu_type,
 )
 from joulewise.report.charts.job import chart_job
 from joulewise.report.views.job import facts, job_view
+from joulewise.report.views.job_tables import saving_text
 from tests.helpers.jobs import GPU_TYPE, JOB, belief, ended_try
+from tests.helpers.sample_pages import embedded_data
 from tests.optimise.recurring.job_runs import NEW, PYTHON, replaced
 
 # 8 is cheaper by its tries; 16, the default, is so by the belief; 32 was stopped, 64 never tried.
@@ -37,6 +43,47 @@ def test_the_best_so_far_is_by_what_was_paid():
     assert best_probability(standing, BELIEFS) == 0.1
 
 
+def test_a_saving_is_stated_from_three_tries_of_each_on_with_its_interval():
+    def standing(of_best, of_default):
+        tries = [ended_try(at, 8, cost=cost) for at, cost in enumerate(of_best, 1)]
+        tries += [ended_try(at, 16, cost=cost) for at, cost in enumerate(of_default, 10)]
+        return find_standing(JobHistory(JOB, tuple(tries)))
+
+    assert standing([6.0, 7.0], [10.0, 11.0, 12.0]).saving is None
+    assert standing([6.0, 7.0, 8.0], [10.0, 11.0]).saving is None
+    sure = standing([6.0, 6.5, 7.0], [10.0, 11.0, 12.0])
+    assert sure.saving.mean == pytest.approx(1 - 6.5 / 11)
+    assert 0 < sure.saving.low < sure.saving.mean < sure.saving.high
+    assert saving_text(sure.saving).startswith("41 % less (95 % interval: ")
+    noisy = standing([6.0, 9.0, 15.0], [7.0, 11.0, 14.0])
+    assert noisy.saving.low < 0 < noisy.saving.high
+    assert "6 % less, but within noise, (95 % interval: " in saving_text(noisy.saving)
+
+
+def test_the_failed_tries_of_a_gpu_type_count_in_what_was_tried_but_in_no_cost():
+    failed = ended_try(4, 8, TryStatus.FAILED, cost=1.0)
+    assert find_standing(JobHistory(JOB, (*TRIES, failed))).costs == find_standing(HISTORY).costs
+
+
+class BrokenStore:
+    """Its policy is a plug-in that has no beliefs."""
+
+    def policy(self, *_):
+        return self
+
+    def beliefs(self):
+        raise NotImplementedError
+
+
+def test_a_policy_without_beliefs_is_one_line():
+    state = JobPolicyState(GPU_TYPE, 250.0, 1, {}, 0)
+    said = []
+    history = replace(HISTORY, definition=replace(JOB, policy="default"), policy_states=(state,))
+    assert find_beliefs(BrokenStore(), history, said.append) == {}
+    (line,) = said
+    assert "NotImplementedError" in line
+
+
 def test_what_never_reached_the_target_is_not_the_best():
     standing = find_standing(HISTORY)
     assert find_most_probable(standing, BELIEFS).batch_size == 16
@@ -47,6 +94,9 @@ def test_what_never_reached_the_target_is_not_the_best():
 
 def test_what_other_gpu_types_cost_is_left_out():
     elsewhere = replace(ended_try(4, 32, cost=1.0), gpu_type="Tesla T4", key="other")
+    at_once = replace(elsewhere, ended_wall_ns=5), replace(TRIES[0], ended_wall_ns=9)
+    assert last_gpu_type(JobHistory(JOB, at_once)) == GPU_TYPE  # which was started first
+    assert last_gpu_type(JobHistory(JOB, at_once[::-1])) == GPU_TYPE
     history = JobHistory(JOB, (*TRIES, elsewhere))
     assert find_standing(history).best == 32
     assert find_standing(history, GPU_TYPE).best == 8
@@ -90,7 +140,14 @@ def test_all_verbs_have_the_same_best(job):
         assert told["most_probable"]["batch_size"] in told["explored"]
         line = f"best so far: batch_size {told['best']['batch_size']} "
         assert line in ran.stderr
-        assert line in job.verb("show", "nightly").stdout
+        shown = job.verb("show", "nightly").stdout
+        assert line in shown
+        assert "Believed on" in shown
+    page = job.folder / "job.html"
+    assert job.verb("report", "nightly", "-o", str(page)).returncode == 0
+    data = embedded_data(page.read_text())["result"]["report"]
+    assert data["expected_default_cost"]["source"] == "modelled"  # it was tried once
+    assert "costs least with a probability of" in page.read_text()  # the figure of the beliefs
 
 
 def test_the_energy_of_a_try_is_named_beside_that_of_its_run(job):

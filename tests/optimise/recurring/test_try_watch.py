@@ -85,13 +85,43 @@ def test_a_target_that_is_reached_ends_it_only_if_asked(stops, tmp_path):
     assert it.look(121) == ""  # neither its budget nor its epochs count any more
 
 
-def test_it_ends_after_the_epochs_of_the_job(tmp_path):
-    it = Try(tmp_path)
+def missed(folder, **limits):
+    """A try that has run the three epochs of the job."""
+    it = Try(folder, **limits)
     for number in range(3):
         assert it.look(110 + 5 * number) == ""
         it.epoch(110 + 5 * number, 114 + 5 * number, 0.1)
-    assert "missed in 3 epochs" in it.look(130)
+    return it
+
+
+def test_it_ends_when_it_begins_another_epoch_than_those_of_the_job(tmp_path):
+    it = missed(tmp_path)
+    assert it.look(130) == ""  # it may save its model now, and end by itself
+    it.marks.begin("epoch", t_ns=131 * S)
+    assert "missed in 3 epochs" in it.look(132)
     assert it.watch.stop is StopReason.MAX_EPOCHS
+
+
+def test_after_its_last_epoch_it_is_not_ended_for_its_cost(tmp_path):
+    it = missed(tmp_path, budget=12 * COST_PER_S)
+    assert it.look(124) == ""
+
+
+def test_a_later_value_of_the_last_epoch_counts(tmp_path):
+    it = missed(tmp_path)
+    assert it.look(130) == ""
+    it.marks.figure("acc", 0.6, t_ns=131 * S)
+    assert it.look(132) == ""
+    assert it.watch.progress.epochs_to_target == 3
+
+
+def test_without_epochs_it_ends_with_one_more_value(tmp_path):
+    it = Try(tmp_path)
+    for number in range(3):
+        it.marks.figure("acc", 0.1, t_ns=(110 + number) * S)
+        assert it.look(111 + number) == ""
+    it.marks.figure("acc", 0.1, t_ns=113 * S)
+    assert "missed in 3 epochs" in it.look(114)
 
 
 def test_nothing_is_ended_where_the_cost_is_not_known(tmp_path):

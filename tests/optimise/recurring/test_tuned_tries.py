@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from joulewise.data.jobs import TryStatus, training_cost
+from joulewise.optimise.recurring.job_saving import recurrence_costs
 from joulewise.optimise.recurring.store.job_store import JobStore
 from joulewise.store.manifest import read_manifest
 from joulewise.store.tuning_file import read_tuning
@@ -64,12 +65,19 @@ def history(store):
 
 
 def test_what_fits_is_found_and_remembered(recurred):
-    store, _, said = recurred
+    store, told, said = recurred
     looks = [run for run in runs(store) if "memory-search" in read_manifest(run).tags]
     assert [read_manifest(run).commands[0].arguments[-1] for run in looks] == ["16", "32", "64"]
     assert "64 does not fit" in said
     crashed, _ = history(store).tries
     assert (crashed.status, crashed.settings["batch_size"]) == (TryStatus.CRASHED, 64)
+    first, trained = told["tries"]
+    assert (first["status"], trained["status"]) == ("crashed", "reached")
+    assert first["cost"] == crashed.cost > 0  # what all looks took
+    assert told["cost"] == pytest.approx(first["cost"] + trained["cost"])
+    (recurrence,) = recurrence_costs(history(store), crashed.gpu_type)
+    assert recurrence.cost == pytest.approx(told["cost"])
+    assert recurrence.counts
     (state,) = history(store).policy_states
     assert state.gpu_type == "Tesla V100-SXM2-16GB (simulated)"
     assert min(state.state["crashed"]) == 64
@@ -77,7 +85,7 @@ def test_what_fits_is_found_and_remembered(recurred):
 
 def test_the_limit_is_tuned_by_the_cost_of_the_job(recurred):
     store, told, _ = recurred
-    (one,) = told["tries"]
+    _, one = told["tries"]
     tuning = read_tuning(store / one["run"])
     assert tuning.metric == "cost:0.5"
     if tuning.chosen is not None:  # on a machine that was busy, too few steps were clean
@@ -86,7 +94,7 @@ def test_the_limit_is_tuned_by_the_cost_of_the_job(recurred):
 
 def test_the_cost_is_that_of_the_gpu_and_its_highest_limit(recurred):
     store, told, _ = recurred
-    (one,) = told["tries"]
+    _, one = told["tries"]
     expected = training_cost(0.5, one["energy_j"], one["time_s"], MAXIMUM_W)
     assert one["cost"] == pytest.approx(expected)
     shown = [*JOULEWISE, "--store", store, "show", one["run"], "--json", "-"]
@@ -131,18 +139,25 @@ def look_for_memory(folder, program, *options):
     )
     manifests = [read_manifest(run) for run in runs(store)]
     looks = [one for one in manifests if "memory-search" in one.tags]
-    return [one.commands[0].arguments[-1] for one in looks], ran.stderr
+    return [one.commands[0].arguments[-1] for one in looks], ran
 
 
 def test_a_look_ends_by_what_is_printed(tmp_path):
-    looks, said = look_for_memory(tmp_path, PRINTING, "--metric-regex", "val_acc=(?P<value>.*)")
-    assert looks == ["16", "32", "64"], said
+    looks, ran = look_for_memory(tmp_path, PRINTING, "--metric-regex", "val_acc=(?P<value>.*)")
+    assert looks == ["16", "32", "64"], ran.stderr
 
 
 def test_a_command_of_which_nothing_is_seen_is_not_run_at_each_value(tmp_path):
-    looks, said = look_for_memory(tmp_path, "print('trained')")
+    looks, ran = look_for_memory(tmp_path, "print('trained')")
     assert looks == ["16"]
-    assert "the search ends here" in said
+    assert "the search ends here" in ran.stderr
+
+
+def test_a_command_that_fails_at_once_is_not_trained(tmp_path):
+    looks, ran = look_for_memory(tmp_path, "print('trained'); raise SystemExit(3)")
+    assert looks == ["16"]
+    assert (ran.stdout, ran.returncode) == ("trained\n", 3)
+    assert not history(tmp_path / "store").tries
 
 
 # A batch of 32 is all of the data.
@@ -158,11 +173,11 @@ joulewise.log(val_acc=1)
 
 
 def test_a_search_in_which_nothing_crashes_is_remembered_too(tmp_path):
-    looks, said = look_for_memory(tmp_path, WHOLE)
-    assert looks == ["16", "32"], said
+    looks, ran = look_for_memory(tmp_path, WHOLE)
+    assert looks == ["16", "32"], ran.stderr
     (state,) = history(tmp_path / "store").policy_states
     assert state.largest_value == 32
-    again, said = look_for_memory(tmp_path, WHOLE)
-    assert again == looks, said  # those of the first recurrence
+    again, ran = look_for_memory(tmp_path, WHOLE)
+    assert again == looks, ran.stderr  # those of the first recurrence
     (state,) = history(tmp_path / "store").policy_states
     assert state.state["order"] == [16, 32]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -28,12 +29,24 @@ def jobs_option(command: _Command) -> _Command:
     )(command)
 
 
+def jobs_words(jobs: str | None) -> str:
+    """The words of another command that name the same job store, without secrets."""
+    from joulewise.optimise.recurring.store import redact_address
+
+    return f" --jobs {shlex.quote(redact_address(jobs))}" if jobs else ""
+
+
 def open_jobs(jobs: str | None, store: Path, *, for_writing: bool = False) -> JobStore:
     """Open the job store; raises where it cannot be used."""
     from joulewise.optimise.recurring.store import job_store_address, open_job_store
 
     if for_writing:
-        store.mkdir(parents=True, exist_ok=True)
+        from joulewise.store.runs import creation_error
+
+        try:
+            store.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise creation_error("run", store, error) from None
     # A policy is asked several times in a recurrence: what is wrong with it is said once.
     address = job_store_address(jobs, store, os.environ)
     return open_job_store(address, for_writing=for_writing, warn=cache(say))

@@ -6,11 +6,11 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.job.options import jobs_option, open_jobs
+from joulewise.cli.job.options import jobs_option, jobs_words, open_jobs
 from joulewise.cli.options import (
     Number,
     Whole,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from joulewise.optimise.recurring.recurrence import RecurrenceResult, RecurrenceTry
     from joulewise.optimise.recurring.try_runner import TrySettings
 
-_INTERRUPTED: Final = 130  # as a shell reports Ctrl-C
 EPILOG = """\b
 Examples:
   joulewise job run nightly --set batch_size=8,16,...,1024 --default batch_size=256
@@ -60,7 +59,10 @@ Examples:
     help="When a training is done: 'val_acc>=0.65' or 'val_loss<=1.2', in quotes.",
 )
 @number_option(
-    "--max-epochs", Whole(min=1), help="After so many epochs without the target, a try is missed."
+    "--max-epochs",
+    Whole(min=1),
+    help="A try that has not reached the target "
+    "after so many epochs has missed it, and is ended when it begins another one.",
 )
 @number_option(
     "--eta",
@@ -87,7 +89,7 @@ Examples:
     "pattern",
     metavar="REGEX",
     help="Read the metric of the target in the output of CMD, each match with its group `value`: "
-    "'val_acc=(?P<value>[0-9.]+)'. [default: what the program logs]",
+    "'val_acc=(?P<value>[0-9.]+)'; '' for what the program logs, the default.",
 )
 @click.option(
     "--axis",
@@ -125,8 +127,9 @@ def command(
 
     The policy gives the value of one parameter of CMD. While CMD trains, the settings of the GPUs
     are tuned as by `joulewise tune`, by the cost. A try that misses the target, or costs too much
-    to go on, is followed by another one. What the job is (--set to --seed) is stored: after the
-    first time, NAME and CMD are enough. CMD keeps its input, output and signals.
+    to go on, is followed by another one. What the job is (--set to --seed, and --metric-regex) is
+    stored. Give all other options each time, above all --no-tune, --axis and --max-slowdown: they
+    change what an epoch costs, and costs are compared. CMD keeps its input, output and signals.
     """
     check_system("job run")
     check_command(command)
@@ -136,7 +139,6 @@ def command(
         JobRequest,
         define_job,
         describe_changes,
-        is_open,
     )
     from joulewise.optimise.recurring.job_hardware import check_cost, find_hardware
     from joulewise.optimise.recurring.policy.plugins import DEFAULT_POLICY
@@ -152,9 +154,11 @@ def command(
     from joulewise.session.run import original_environ
     from joulewise.sweep.spec import render
 
-    pattern = None if given["pattern"] is None else parse_pattern(given["pattern"])
+    if given["pattern"]:
+        parse_pattern(given["pattern"])  # raises before the job store is opened
     wanted = JobRequest(
         job_name,
+        metric_pattern=given["pattern"],
         **{key: given[key] for key in ("values", "default", "target", "max_epochs", "eta")},
         **{key: given[key] for key in ("policy", "seed")},
     )
@@ -169,7 +173,7 @@ def command(
     tuning = None if given["no_tune"] else _tuning_request(job, given)
     hardware = find_hardware(gpu_indices(given["gpus"]), environ, given["cpu_tdp_w"])
     check_cost(hardware, job.eta)
-    if is_open(job.values) and not hardware.has_gpu:
+    if job.is_open and not hardware.has_gpu:
         raise UsageError(
             f"without a GPU, its memory cannot be searched for the largest {job.parameter}",
             f"list the values, as in: --set {job.parameter}=8,16,32",
@@ -201,19 +205,27 @@ def command(
         stop_at_target=given["stop_at_target"],
         opening=show_opening,
         say=say,
-        pattern=pattern,
+        pattern=parse_pattern(job.metric_pattern) if job.metric_pattern else None,
     )
-    if not recurrence.find_memory_limit(settings):
-        return _INTERRUPTED
+    status = recurrence.find_memory_limit(settings)
+    if status is not None:
+        return status
 
     def make_settings(job_try: JobTry) -> TrySettings:
         value = job_try.settings[job.parameter]
         number = f"recurrence {job_try.recurrence}, try {job_try.number}"
+        stored_w, now_w = job_try.max_power_w, hardware.max_power_w
+        if job_try.number == 1 and stored_w != now_w:
+            say(
+                f"the cost has a maximum power of {stored_w:g} W, as when the job was first run on "
+                f"{hardware.name}, and not {now_w:g} W"
+            )
         say(f"job {job_name}, {number}: {job.parameter} {value}")
         return replace(settings, max_power_w=job_try.max_power_w)
 
     result = recurrence.run(make_settings)
-    _show_result(result, joulewise_command(store), json_path, recurrence_json(result))
+    again = joulewise_command(store), jobs_words(jobs)
+    _show_result(result, again, json_path, recurrence_json(result))
     return result.exit_status
 
 
@@ -240,7 +252,7 @@ def _show_try(job: JobDefinition, one: RecurrenceTry) -> None:
 
 
 def _show_result(
-    result: RecurrenceResult, again: str, json_path: str | None, told: dict[str, Any]
+    result: RecurrenceResult, again: tuple[str, str], json_path: str | None, told: dict[str, Any]
 ) -> None:
     """Print the recurrence and write its JSON; it never raises, as the training is over."""
     from joulewise.cli.output import console, write_json
@@ -253,6 +265,6 @@ def _show_result(
             say(f"{error.message}; {error.hint}")
     try:
         if sys.stderr is not None:
-            draw_recurrence(result, console(stderr=True), again)
+            draw_recurrence(result, console(stderr=True), *again)
     except Exception as error:  # noqa: BLE001  # the exit status is the training's in any case
         say(f"the result cannot be shown: {type(error).__name__}: {error}")

@@ -20,7 +20,7 @@ One recurrence of a job, as ``joulewise job run`` makes it:
 
 After recurrences: ``job_standing`` says what is best by now, ``job_saving`` what was saved so far.
 
-Each name is imported at its first use: the front process loads no numpy.
+Each name is imported at its first use, as a policy loads numpy: so do all verbs that ask one.
 """
 
 from __future__ import annotations

@@ -30,14 +30,15 @@ _MOST_DIGITS: Final = len(str(_TOO_LARGE))
 _COMPARED: Final = ("parameter", "default", "target", "max_epochs", "eta")
 """Fields that must not change once something was learned, because it would be worth nothing."""
 
-_SHOWN: Final = (*_COMPARED, "values", "policy", "seed")
+_SHOWN: Final = (*_COMPARED, "values", "policy", "seed", "metric_pattern")
 
 
 @dataclass(frozen=True)
 class JobRequest:
     """What ``joulewise job run`` was given of a job; None is what was left out.
 
-    ``values`` and ``default`` are texts of the form NAME=VALUES and NAME=VALUE.
+    ``values`` and ``default`` are texts of the form NAME=VALUES and NAME=VALUE. An empty
+    ``metric_pattern`` means that the command logs its metric.
     """
 
     name: str
@@ -48,14 +49,16 @@ class JobRequest:
     eta: float | None = None
     policy: str | None = None
     seed: int | None = None
+    metric_pattern: str | None = None
 
 
 @dataclass(frozen=True)
 class ParameterValues:
-    """The values that a policy may choose from, ascending."""
+    """The values that a policy may choose from, ascending; ``is_open`` where they have no end."""
 
     name: str
     values: tuple[int, ...]
+    is_open: bool = False
 
 
 def define_job(
@@ -100,6 +103,8 @@ def define_job(
         eta=_given(request.eta, known.eta),
         policy=_given(request.policy, known.policy),
         seed=_given(request.seed, known.seed),
+        is_open=parameter.is_open if parameter else known.is_open,
+        metric_pattern=_given(request.metric_pattern, known.metric_pattern) or None,
     )
     check_definition(defined)
     return defined
@@ -132,18 +137,13 @@ def parse_values(text: str) -> ParameterValues:
                 f"--set {text!r} has a colon, but does not end in :max",
                 f"write {name}={low}:max for all that fits in memory, or list the values",
             )
-        return ParameterValues(name, _unending(_whole(low, text), name, text))
+        return ParameterValues(name, _unending(_whole(low, text), name, text), is_open=True)
     values = _expand([part.strip() for part in listed.split(",")], text)
     _check_count(len(values), text)
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
         raise UsageError(f"--set {text!r} has {twice} twice", "give each value once")
     return ParameterValues(name, tuple(sorted(values)))
-
-
-def is_open(values: Sequence[int]) -> bool:
-    """Whether the values have no end, as 8:max: what fits in memory is to be found."""
-    return len(values) > 1 and list(values) == _doublings(values[0])
 
 
 def _check_complete(request: JobRequest) -> None:
@@ -226,20 +226,16 @@ def _check_count(count: int, text: str) -> None:
 
 
 def _unending(low: int, name: str, text: str) -> tuple[int, ...]:
-    values = _doublings(low)
+    """The doublings of ``low`` up to the largest that anybody would try."""
+    values = [low]
+    while values[-1] * 2 <= _LARGEST:
+        values.append(values[-1] * 2)
     if len(values) < 2:
         raise UsageError(
             f"--set {text!r} begins at {low}, but it goes up to {_LARGEST} at most",
             f"list the values, as in: --set {name}={low},{2 * low}",
         )
     return tuple(values)
-
-
-def _doublings(low: int) -> list[int]:
-    values = [low]
-    while values[-1] * 2 <= _LARGEST:
-        values.append(values[-1] * 2)
-    return values
 
 
 def _whole(part: str, text: str) -> int:
@@ -268,6 +264,11 @@ def check_definition(definition: JobDefinition) -> None:
             raise UsageError(
                 f"a job or a parameter cannot be called {text!r}",
                 "choose a name of letters, digits and signs",
+            )
+    for text in (definition.target.metric, definition.metric_pattern or ""):
+        if text.encode("utf-8", "ignore").decode() != text:
+            raise UsageError(
+                f"{text!r} has characters that are not of Unicode", "write it in UTF-8"
             )
     if definition.default not in definition.values:
         raise UsageError(
@@ -323,10 +324,21 @@ def describe_changes(stored: JobDefinition, defined: JobDefinition) -> list[str]
         f"on, and was {_shown_field(stored, name)}"
         for name in _SHOWN
         if getattr(stored, name) != getattr(defined, name)
+        or _shown_field(stored, name) != _shown_field(defined, name)
     ]
 
 
 def _shown_field(definition: JobDefinition, name: str) -> str:
     if name == "target":
         return definition.target.text
-    return _list_values(definition.values) if name == "values" else str(getattr(definition, name))
+    if name == "values":
+        return show_values(definition)
+    value = getattr(definition, name)
+    return "none" if value is None else str(value)
+
+
+def show_values(definition: JobDefinition) -> str:
+    """The values of a job as --set has them."""
+    if definition.is_open:
+        return f"{definition.values[0]}:{_MAX}"
+    return _list_values(definition.values)

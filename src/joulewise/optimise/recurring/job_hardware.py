@@ -63,7 +63,13 @@ def _of_gpus(found: Sequence[DiscoveredGpu]) -> JobHardware:
     known_w = [gpu.highest_w for gpu in found if gpu.default_w is not None]
     if len(known_w) == len(found):
         return JobHardware(name, sum(known_w), is_simulated)
+    without = len(found) - len(known_w)
     note = "a GPU without a power limit: time has no weight in the cost"
+    if known_w:
+        note = (
+            f"{without} of {len(found)} GPUs {'has' if without == 1 else 'have'} no power limit: "
+            f"the maximum power in the cost is that of the others, {sum(known_w):g} W"
+        )
     return JobHardware(name, sum(known_w), is_simulated, note)
 
 

@@ -17,6 +17,8 @@ from joulewise.errors import JoulewiseError
 from joulewise.optimise.recurring.policy_plugins import find_policy, list_beliefs
 
 if TYPE_CHECKING:
+    from joulewise.metrics.result import Interval
+    from joulewise.optimise.recurring.job_saving import MeanCost
     from joulewise.optimise.recurring.policy.interface import BatchSizeBelief
     from joulewise.optimise.recurring.store.job_store import JobStore
 
@@ -35,8 +37,8 @@ class JobStanding:
     A value costs what all its tries took, divided by how many reached the target; ``costs`` has
     those that did, ascending by value. ``best``, the *best so far* wherever it is shown, is the one
     with the least cost; None before one reached the target. ``saving`` is the share that it saves
-    against the default, None where the default never reached the target. ``tried`` are the values
-    of which something is known.
+    against the default, with its interval of 95 %; None where it is the default, or where one of
+    the two was tried too seldom to say so. ``tried`` are the values of which something is known.
     """
 
     job: JobDefinition
@@ -46,6 +48,7 @@ class JobStanding:
     running: int
     costs: Mapping[int, float]
     tried: tuple[int, ...]
+    saving: Interval | None = None
 
     @property
     def best(self) -> int | None:
@@ -59,43 +62,55 @@ class JobStanding:
     def default_cost(self) -> float | None:
         return self.costs.get(self.job.default)
 
-    @property
-    def saving(self) -> float | None:
-        if self.best_cost is None or not self.default_cost:
-            return None
-        return 1 - self.best_cost / self.default_cost
-
 
 def last_gpu_type(history: JobHistory) -> str:
-    """The GPU type that was used last, as costs differ between types; empty without one."""
-    ended = [one.gpu_type for one in history.tries if one.status is not TryStatus.RUNNING]
-    return ended[-1] if ended else ""
+    """The GPU type on which a try ended last, as costs differ between types; empty without one."""
+    ended = [one for one in history.tries if one.status is not TryStatus.RUNNING]
+    ended.sort(key=lambda one: one.ended_wall_ns or one.started_wall_ns)
+    return ended[-1].gpu_type if ended else ""
 
 
 def find_standing(history: JobHistory, gpu_type: str | None = None) -> JobStanding:
     """The standing on a GPU type, by default the one used last: costs differ between them."""
-    ended = [one for one in history.tries if one.status is not TryStatus.RUNNING]
+    from joulewise.optimise.recurring.job_saving import mean_cost
+
     gpu_type = last_gpu_type(history) if gpu_type is None else gpu_type
-    spent: dict[int, float] = defaultdict(float)
-    reached: dict[int, int] = defaultdict(int)
+    costs: dict[int, list[float]] = defaultdict(list)
+    reached: dict[int, list[bool]] = defaultdict(list)
     tried: set[int] = set()
-    for one in ended:
+    for one in history.tries:
         if one.gpu_type != gpu_type or one.status not in _COUNTED:
             continue
         value = history.value_of(one)
         tried.add(value)
         if one.status is not TryStatus.CRASHED and one.cost is not None:
-            spent[value] += one.cost
-            reached[value] += one.status is TryStatus.REACHED
+            costs[value].append(one.cost)
+            reached[value].append(one.status is TryStatus.REACHED)
+    means = {value: mean_cost(costs[value], reached[value]) for value in sorted(costs)}
+    known = {value: mean for value, mean in means.items() if mean is not None}
+    running = sum(one.status is TryStatus.RUNNING for one in history.tries)
     return JobStanding(
         history.definition,
         gpu_type,
         max((one.recurrence for one in history.tries), default=0),
-        len(ended),
-        len(history.tries) - len(ended),
-        {value: spent[value] / reached[value] for value in sorted(spent) if reached[value]},
+        len(history.tries) - running,
+        running,
+        {value: mean.mean for value, mean in known.items()},
         tuple(sorted(tried)),
+        _find_saving(known, history.definition.default),
     )
+
+
+def _find_saving(means: Mapping[int, MeanCost], default: int) -> Interval | None:
+    """What the best saves against the default; None where one of them was tried too seldom."""
+    from joulewise.optimise.recurring.job_saving import MIN_RECURRENCES, share_saved
+
+    best = min(means, key=lambda value: means[value].mean, default=default)
+    if best == default or default not in means or not means[default].mean:
+        return None
+    if min(means[best].count, means[default].count) < MIN_RECURRENCES:
+        return None
+    return share_saved(means[best], means[default])
 
 
 def find_most_probable(
@@ -155,7 +170,7 @@ def standing_json(standing: JobStanding) -> dict[str, Any]:
         "cost": standing.best_cost,
         "default": {job.parameter: job.default},
         "default_cost": standing.default_cost,
-        "saving": standing.saving,
+        "saving": encode(standing.saving),
         "target": job.target.text,
         "max_epochs": job.max_epochs,
         "eta": job.eta,
@@ -177,6 +192,7 @@ def job_json(
         "probability": best_probability(standing, here),
         "most_probable": likely and {job.parameter: likely.batch_size},
         "values": list(job.values),
+        "metric_regex": job.metric_pattern,
         "seed": job.seed,
         "beliefs": {
             gpu_type: [{job.parameter: one.batch_size, **encode(one)} for one in of_type]

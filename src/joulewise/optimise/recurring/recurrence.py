@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from joulewise.data.jobs import JobDefinition, JobTry, TryOutcome, TryStatus
 from joulewise.errors import JoulewiseError, PolicyError
 from joulewise.optimise.recurring.heartbeat import Heartbeat
-from joulewise.optimise.recurring.job_definition import is_open
 from joulewise.optimise.recurring.job_hardware import JobHardware
 from joulewise.optimise.recurring.job_standing import (
     JobStanding,
@@ -23,7 +22,12 @@ from joulewise.optimise.recurring.job_standing import (
     find_most_probable,
     find_standing,
 )
-from joulewise.optimise.recurring.memory_search import look_at, search_memory
+from joulewise.optimise.recurring.memory_search import (
+    MemoryLimit,
+    MemoryLook,
+    look_at,
+    search_memory,
+)
 from joulewise.optimise.recurring.policy_plugins import describe_error, list_beliefs
 from joulewise.optimise.recurring.try_runner import FinishedTry, TrySettings, run_try
 from joulewise.optimise.recurring.untold_outcomes import keep_outcome
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 # away, for minutes. Doubled, others plan with a lost try for five minutes more.
 _LEASE_S: Final = 300.0
 _RENEW_S: Final = 60.0  # a fifth: four may be missed
+INTERRUPTED: Final = 130  # the exit status that a shell reports for Ctrl-C
 _AGAIN: Final = {TryStatus.MISSED, TryStatus.STOPPED_EARLY, TryStatus.CRASHED}
 
 
@@ -122,6 +127,7 @@ class Recurrence:
         self._host = socket.gethostname()
         self._is_store_lost = False
         self._has_policy_failed = False
+        self._searched: tuple[RecurrenceTry, ...] = ()  # what the search for memory has stored
         self.number = 0
 
     def begin(self) -> None:
@@ -131,31 +137,38 @@ class Recurrence:
             self._job.name, hardware.name, max_power_w=hardware.max_power_w, host=self._host
         )
 
-    def find_memory_limit(self, settings: TrySettings) -> bool:
+    def find_memory_limit(self, settings: TrySettings) -> int | None:
         """For a set without an end: find what fits, once for each type of GPU.
 
-        A crash is told to the store as a try of this recurrence. Returns False where somebody
-        asked the command to end.
+        A crash is a try of this recurrence, with the cost of the whole search. Returns the exit
+        status where there is no other try: somebody asked the command to end, or it failed at once.
         """
         job, hardware = self._job, self._hardware
-        if not is_open(job.values) or self._has_memory_limit():
-            return True
+        if not job.is_open or self._has_memory_limit():
+            return None
         self._say(f"finding which {job.parameter} fits in the memory of {hardware.name}")
         limit = search_memory(job.values, lambda value: look_at(job, value, settings), self._say)
         if limit.crashed is not None:
-            value, ended = limit.crashed.value, limit.crashed.command
-            job_try = self._start(value)
-            outcome = TryOutcome(
-                TryStatus.CRASHED,
-                run=ended.run.name if ended and ended.run else None,
-                exit_code=ended.exit_status if ended else None,
-            )
-            self._tell(job_try.key, outcome, settings.store)
+            self._add_crash(limit, limit.crashed, settings)
         elif limit.ended_by:
             self._say(f"the search ends here: {limit.ended_by}")
         if limit.largest is not None:
             self._jobs.limit_values(job.name, hardware.name, limit.largest)
-        return not limit.is_cancelled
+        if limit.is_cancelled:
+            return INTERRUPTED
+        if limit.failed is None or limit.failed.command is None:
+            return None
+        return limit.failed.command.exit_status or 1
+
+    def _add_crash(self, limit: MemoryLimit, crashed: MemoryLook, settings: TrySettings) -> None:
+        job_try, outcome = self._start(crashed.value), limit.outcome()
+        self._tell(job_try.key, outcome, settings.store)
+        assert crashed.command is not None  # noqa: S101  # it has run
+        problem = f"found by the search for what fits in memory: {crashed.crash}"
+        finished = FinishedTry(
+            outcome, crashed.command, None, is_cancelled=False, problem=problem, cost=None
+        )
+        self._searched = (RecurrenceTry(job_try, finished),)
 
     def _has_memory_limit(self) -> bool:
         """Whether this type of GPU was searched, or a value ran out of its memory."""
@@ -169,12 +182,12 @@ class Recurrence:
 
     def run(self, make_settings: Callable[[JobTry], TrySettings]) -> RecurrenceResult:
         """Run tries until one reaches the target, or none is to follow."""
-        tries: list[RecurrenceTry] = []
+        tries = list(self._searched)
         while True:
             try:
                 job_try = self._ask()
             except JoulewiseError as error:
-                if not tries:
+                if len(tries) == len(self._searched):
                     raise
                 self._say(f"no further try: {error.message}; {error.hint}")
                 break
@@ -183,7 +196,7 @@ class Recurrence:
             self._on_try(tries[-1])
             if finished.is_cancelled or finished.outcome.status not in _AGAIN:
                 break
-            if len(tries) >= self._max_tries:
+            if len(tries) - len(self._searched) >= self._max_tries:
                 break
         return RecurrenceResult(
             self._job, self.number, tuple(tries), self._beliefs(), self._standing()

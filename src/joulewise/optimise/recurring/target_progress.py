@@ -24,7 +24,7 @@ from joulewise.store.logged_values import LoggedValue
 class TargetProgress:
     """How far a training has come.
 
-    - ``epochs``: whole ones
+    - ``epochs``: whole ones; ``begun``: with the one that goes on
     - ``began_ns``: when the first one began, None where none is marked
     - ``judged``: those of which it is known whether they reached the target
     - ``reached_ns``: when it was reached, in epoch ``epochs_to_target`` (from 1); None before
@@ -39,6 +39,7 @@ class TargetProgress:
     best: float | None = None
     windows_ns: tuple[tuple[int, int], ...] = ()
     began_ns: int | None = None
+    begun: int = 0
 
 
 def follow_target(
@@ -70,6 +71,7 @@ def follow_target(
         best,
         tuple(windows_ns),
         epochs[0].start_ns,
+        len(epochs),
     )
 
 
@@ -85,6 +87,7 @@ def _without_epochs(
         None if first is None else first + 1,
         best,
         tuple(pairwise(ends_ns)),
+        begun=len(values),
     )
 
 

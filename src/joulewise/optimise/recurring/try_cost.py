@@ -28,17 +28,17 @@ from joulewise.units import NS_PER_S
 class TryCost:
     """Time, energy and cost of a try from its first epoch to the target, and the cost of one epoch.
 
-    ``epoch_cost`` is None without whole epochs. ``devices`` are those whose energy counts, and
-    ``is_at_least`` says that one of them could not be read throughout. ``run_time_s`` and
+    ``epoch_cost`` is None without whole epochs. ``is_at_least`` says that a device whose energy
+    counts could not be read throughout: energy and cost are lower bounds then. ``run_time_s`` and
     ``run_energy_j`` are those of the whole run on the same devices, of which the try is a part;
-    ``has_epochs`` says whether it counts from the first epoch, or from the start of the run.
+    None where they are not known. ``has_epochs`` says whether it counts from the first epoch, or
+    from the start of the run.
     """
 
     time_s: float
     energy_j: float
     cost: float
     epoch_cost: float | None
-    devices: tuple[str, ...]
     is_at_least: bool = False
     run_time_s: float | None = None
     run_energy_j: float | None = None
@@ -82,12 +82,12 @@ def measure_try(
     chosen = held or epochs
     count = progress.epochs_to_target or progress.epochs
     # A single value without marks of epochs: the one epoch is all that was run.
-    is_single = count > 0 and not progress.windows_ns
+    is_single = count > 0 and not progress.windows_ns and not whole.at_least
     epoch_cost = price(whole_j, time_s) / count if is_single else None
     if chosen:
         costs = [price(energy_j, seconds) for _, energy_j, seconds in chosen]
         epoch_cost = sum(costs) / len(costs)
-        if not held and price(whole_j, time_s) > 0:
+        if not held and not whole.at_least and price(whole_j, time_s) > 0:
             extra_j, extra_s = _explored_extra(tuning, whole_j, time_s)
             epoch_cost *= 1 - price(extra_j, extra_s) / price(whole_j, time_s)
     return TryCost(
@@ -95,10 +95,9 @@ def measure_try(
         whole_j,
         price(whole_j, time_s),
         epoch_cost,
-        devices,
         whole.at_least,
         run_time_s=(run_ns[1] - run_ns[0]) / NS_PER_S,
-        run_energy_j=of_run.value if of_run else None,
+        run_energy_j=of_run.value if of_run and not of_run.at_least else None,
         has_epochs=progress.began_ns is not None,
     )
 

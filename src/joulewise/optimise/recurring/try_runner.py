@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from joulewise.data.jobs import JobDefinition, TryOutcome, TryStatus
 from joulewise.data.sweeps import Setting
+from joulewise.formatting import joules
 from joulewise.optimise.live.tuner_client import TunerClient, TuningRequest
 from joulewise.optimise.recurring.out_of_memory import (
     count_oom_kills,
@@ -164,13 +165,14 @@ def run_try(
     ended = watched.command
     status, problem = _judge(job, watched, watch)
     tuning = read_tuning(ended.run) if ended.run else None
-    cost = _measure(job, settings, ended, progress, tuning)
+    cost = measure_command(job, settings, ended, progress, tuning)
+    whole = cost if cost and not cost.is_at_least else None
     outcome = TryOutcome(
         status,
         epochs=progress.epochs_to_target or progress.epochs,
-        cost=cost.cost if cost else None,
+        cost=whole.cost if whole else None,
         epoch_cost=cost.epoch_cost if cost else None,
-        energy_j=cost.energy_j if cost else None,
+        energy_j=whole.energy_j if whole else None,
         time_s=cost.time_s if cost else None,
         metric_value=progress.best,
         run=ended.run.name if ended.run else None,
@@ -267,19 +269,20 @@ def describe_missing(job: JobDefinition, names: Sequence[str]) -> str:
     return f"{job.target.metric} was never logged as a number; the command logged {logged}{more}"
 
 
-def _measure(
+def measure_command(
     job: JobDefinition,
     settings: TrySettings,
     ended: CommandOutcome,
     progress: TargetProgress,
-    tuning: Tuning | None,
+    tuning: Tuning | None = None,
 ) -> TryCost | None:
+    """What a command that has ended cost; None where it is not known. Never raises."""
     if ended.run is None or ended.result is None:
         return None
     from joulewise.optimise.recurring.try_cost import measure_try
 
     try:
-        return measure_try(
+        cost = measure_try(
             ended.run,
             ended.result,
             progress,
@@ -290,6 +293,12 @@ def _measure(
     except Exception as error:  # noqa: BLE001  # the training is over; what it cost stays unknown
         settings.say(f"the cost of the try is not known: {type(error).__name__}: {error}")
         return None
+    if cost is not None and cost.is_at_least:
+        settings.say(
+            "the cost of the try is not known: a device could not be read throughout, and "
+            f"{joules(cost.energy_j)} is only what was read; joulewise show {ended.run.name}"
+        )
+    return cost
 
 
 def _settings_of(job: JobDefinition, value: int, tuning: Tuning | None) -> Setting:

@@ -130,12 +130,15 @@ class TryWatch:
             if self._limits.stop_at_target:
                 return self._end(StopReason.REACHED, self._describe_reached(progress))
             return ""
+        most = self._job.max_epochs
+        if progress.judged >= most:
+            # The last one may be followed by a value, or by a model that is saved.
+            is_over = progress.begun > most
+            why = f"the target was missed in {most} epochs"
+            return self._end(StopReason.MAX_EPOCHS, why) if is_over else ""
         if progress.judged == self._judged:
             return ""
         self._judged = progress.judged
-        if progress.judged >= self._job.max_epochs:
-            epochs = f"{self._job.max_epochs} epochs"
-            return self._end(StopReason.MAX_EPOCHS, f"the target was missed in {epochs}")
         budget = self._limits.budget
         if budget is not None and cost is not None and cost > budget:
             return self._end(

@@ -27,7 +27,7 @@ from joulewise.optimise.recurring.store.address import (
 if TYPE_CHECKING:
     from joulewise.optimise.recurring.store.job_store import JobStore
 
-__all__ = ["JOBS_FILE", "JOBS_VARIABLE", "job_store_address", "open_job_store"]
+__all__ = ["JOBS_FILE", "JOBS_VARIABLE", "job_store_address", "open_job_store", "redact_address"]
 
 _LIBRARIES: Final = {"sqlalchemy", "alembic", "psycopg"}
 

@@ -78,7 +78,8 @@ def change_job(
     of_job = JOBS.c.id == job.id
     connection.execute(sa.update(JOBS).where(of_job).values(rows.definition_row(after)))
     changed: dict[str, Any] = {"state": None}
-    if (before.parameter, before.values) != (after.parameter, after.values):
+    searched = [(one.parameter, one.values, one.is_open) for one in (before, after)]
+    if searched[0] != searched[1]:
         changed["largest_value"] = None  # it was searched among other values
     connection.execute(sa.update(POLICIES).where(POLICIES.c.job_id == job.id).values(changed))
 

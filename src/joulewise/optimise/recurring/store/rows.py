@@ -42,6 +42,8 @@ def definition_row(definition: JobDefinition) -> dict[str, Any]:
         "eta": definition.eta,
         "policy": definition.policy,
         "seed": definition.seed,
+        "is_open": definition.is_open,
+        "metric_pattern": definition.metric_pattern,
     }
 
 
@@ -56,6 +58,8 @@ def definition_of(row: Row[Any]) -> JobDefinition:
         eta=row.eta,
         policy=row.policy,
         seed=row.seed,
+        is_open=row.is_open,
+        metric_pattern=row.metric_pattern,
     )
 
 

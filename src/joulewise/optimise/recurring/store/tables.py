@@ -45,6 +45,8 @@ JOBS: Final = Table(
     Column("eta", Double, nullable=False),
     Column("policy", Text, nullable=False),
     Column("seed", BigInteger, nullable=False),
+    Column("is_open", Boolean, nullable=False),  # the values have no end
+    Column("metric_pattern", Text),  # None: the metric is logged
     Column("recurrences", Integer, nullable=False),  # how many were begun
 )
 

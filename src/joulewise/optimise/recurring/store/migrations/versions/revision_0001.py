@@ -24,6 +24,8 @@ def upgrade() -> None:
         sa.Column("eta", sa.Double, nullable=False),
         sa.Column("policy", sa.Text, nullable=False),
         sa.Column("seed", sa.BigInteger, nullable=False),
+        sa.Column("is_open", sa.Boolean, nullable=False),
+        sa.Column("metric_pattern", sa.Text),
         sa.Column("recurrences", sa.Integer, nullable=False),
     )
     op.create_table(
