@@ -61,7 +61,14 @@ def test_a_live_run_is_refused_and_nothing_else_goes(joulewise, make_run):
 def test_a_damaged_run_can_go(joulewise, make_run):
     run = make_run(ID)
     (run / "run.json").write_text("{")
-    for name in ("checksums.json", "checksums.log", "live.json", "tuning.json", ".reserve"):
+    for name in (
+        "checksums.json",
+        "checksums.log",
+        "live.json",
+        "tuning.json",
+        ".reserve",
+        ".tuning-reserve",
+    ):
         (run / name).touch()
     assert joulewise("rm", "--yes", ID).returncode == 0
     assert not run.exists()

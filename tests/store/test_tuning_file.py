@@ -2,7 +2,10 @@
 
 import json
 import random
+import shutil
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,16 +18,19 @@ from joulewise.report.charts.run.tuning import chart_tried
 from joulewise.report.views.live import RunWatch, foretold
 from joulewise.report.views.tuning import tuner_state, tuning_view
 from joulewise.store.checksums import damaged_files, with_checksum, write_final_checksums
-from joulewise.store.layout import TUNING
+from joulewise.store.layout import TUNING, TUNING_RESERVE
 from joulewise.store.manifest import RecorderRecord
 from joulewise.store.tuning_file import (
     KILLED_TUNER,
     UnreadableTuningError,
     load_tuning,
     read_tuning,
+    reserve_last_tuning,
     write_early_end,
+    write_last_tuning,
     write_tuning,
 )
+from tests.helpers.mounts import mounted_tmpfs
 from tests.helpers.run_directories import PID, MadeRun, device
 from tests.helpers.written_tunings import ended_tuning, exploring_tuning
 
@@ -199,3 +205,33 @@ def test_a_tuner_that_was_killed_with_its_run_has_ended(run):
 def test_the_tuner_of_a_run_that_is_recorded_goes_on(recorded):
     write_tuning(recorded, exploring_tuning())
     assert load_tuning(recorded) == exploring_tuning()
+
+
+@pytest.fixture
+def full_disk(run, tmp_path):
+    """A run in which tuning goes on, and a disk that has become full since."""
+    small = tmp_path / "small"
+    small.mkdir()
+    with mounted_tmpfs(small, "size=1m") as disk:
+        full = Path(shutil.copytree(run, disk / run.name))
+        write_tuning(full, exploring_tuning())
+        reserve_last_tuning(full)
+        with (disk / "filler").open("ab", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        assert shutil.disk_usage(disk).free == 0
+        yield full
+
+
+def test_a_full_disk_takes_how_the_tuning_ended(full_disk):
+    write_last_tuning(full_disk, ended_tuning())
+    assert load_tuning(full_disk) == ended_tuning()
+    assert not (full_disk / TUNING_RESERVE).exists()
+    with suppress(OSError):  # the settings are back: there is no room for that
+        write_last_tuning(full_disk, ended_tuning())
+    assert load_tuning(full_disk) == ended_tuning()
+
+
+def test_a_full_disk_takes_the_end_of_a_tuner_that_was_killed(full_disk):
+    write_early_end(full_disk, TuningEnd(4.5, "it failed", True))
+    assert load_tuning(full_disk).early_end == TuningEnd(4.5, "it failed", True)

@@ -21,12 +21,13 @@ from joulewise.store.layout import (
     RESULT,
     TRACE,
     TUNING,
+    TUNING_RESERVE,
 )
 
 # The names of all that a run directory may contain.
 _FILES = {
     *(MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE, TUNING, RESERVE),
-    *(CHECKSUMS, CHECKSUM_LOG),
+    *(TUNING_RESERVE, CHECKSUMS, CHECKSUM_LOG),
 }
 
 

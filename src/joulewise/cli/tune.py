@@ -187,7 +187,6 @@ def _tuning_request(given: dict[str, Any]) -> TuningRequest:
         prove=given["prove"],
         keep_checking=given["keep_checking"],
         seed=given["seed"],
-        epochs=given["epochs"],
         progress=_progress(given["progress"]),
     )
 

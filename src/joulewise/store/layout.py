@@ -51,6 +51,7 @@ TUNING: Final = "tuning.json"
 CHECKSUMS: Final = "checksums.json"
 CHECKSUM_LOG: Final = "checksums.log"
 RESERVE: Final = ".reserve"
+TUNING_RESERVE: Final = ".tuning-reserve"
 STREAM: Final = ".arrows"
 PACKED: Final = ".parquet"
 

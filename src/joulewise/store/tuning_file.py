@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data.codec import decode, encode
 from joulewise.errors import JoulewiseError
-from joulewise.store.files import is_file, read_regular_bytes, replace_file
-from joulewise.store.layout import TUNING
+from joulewise.store.files import (
+    is_file,
+    read_regular_bytes,
+    replace_by_reserve,
+    replace_file,
+)
+from joulewise.store.layout import TUNING, TUNING_RESERVE
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Setting
@@ -20,6 +26,9 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = 2.0**53  # up to which a float has every integer: no time, energy or count is more
 KILLED_TUNER: Final = "the tuner was killed"
+_RESERVE_B: Final = 128 << 10
+"""Chosen: three times a tuning over two axes (38 to 43 kB, measured). A longer one is not stored
+on a full disk."""
 _HINT: Final = "the energy of the run is not affected; what was tuned is shown nowhere"
 
 
@@ -29,10 +38,35 @@ class UnreadableTuningError(JoulewiseError):
 
 def write_tuning(run: Path, tuning: Tuning, *, durable: bool = True) -> None:
     """Replace the file as a whole; OSError where that fails."""
+    replace_file(run / TUNING, _text(tuning), durable=durable)
+
+
+def reserve_last_tuning(run: Path) -> None:
+    """Reserve disk space for the last tuning.json, in case the disk is full by then."""
+    reserve = run / TUNING_RESERVE
+    try:
+        # Random bytes, because a file system that compresses would not store zeros.
+        reserve.write_bytes(os.urandom(_RESERVE_B))
+    except OSError:
+        reserve.unlink(missing_ok=True)
+
+
+def write_last_tuning(run: Path, tuning: Tuning) -> None:
+    """Write the file once the tuner has ended, in the space that was reserved for it.
+
+    OSError where that fails.
+    """
+    try:
+        replace_by_reserve(run / TUNING, _text(tuning), run / TUNING_RESERVE)
+    except OSError:  # there is no reserve, or no more, or not enough of it
+        (run / TUNING_RESERVE).unlink(missing_ok=True)
+        write_tuning(run, tuning)
+
+
+def _text(tuning: Tuning) -> str:
     from joulewise.store.checksums import with_checksum
 
-    text = json.dumps(encode(tuning), indent=1, allow_nan=False)
-    replace_file(run / TUNING, with_checksum(text), durable=durable)
+    return with_checksum(json.dumps(encode(tuning), indent=1, allow_nan=False))
 
 
 def write_early_end(run: Path, end: TuningEnd) -> None:
@@ -45,7 +79,7 @@ def write_early_end(run: Path, end: TuningEnd) -> None:
     except UnreadableTuningError:
         return
     if tuning is not None:
-        write_tuning(run, with_early_end(tuning, end))
+        write_last_tuning(run, with_early_end(tuning, end))
 
 
 def with_early_end(tuning: Tuning, end: TuningEnd) -> Tuning:

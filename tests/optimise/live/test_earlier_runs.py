@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from joulewise.data.sweeps import Setting
-from joulewise.data.tuning import TuningState
+from joulewise.data.tuning import StepSource, TuningState
 from joulewise.optimise.live import TuningPolicy
 from joulewise.optimise.live.earlier_runs import find_earlier_means
 from joulewise.optimise.live.tuning_options import TuningOptions
@@ -81,6 +81,15 @@ def test_only_runs_of_the_same_command_folder_and_board_teach(store):
     means = find_earlier_means(now, KEYS)
     assert {mean.run for mean in means} == {"20270101-000005-aaaa"}
     assert all(math.isfinite(mean.log_time + mean.log_energy) for mean in means)
+
+
+@pytest.mark.parametrize("source", [None, *StepSource])
+def test_steps_by_what_the_gpu_shows_teach_nothing(store, source):
+    """A wave of the power is no step that the program marks."""
+    run = tuned(make(store, 1), policy_after(TRAININGS[0])[0])
+    write_tuning(run, replace(read_tuning(run), step_source=source))
+    is_shown = source in {StepSource.POWER, StepSource.ACTIVITY}
+    assert (find_earlier_means(make(store, 9), KEYS) == ()) == is_shown
 
 
 def test_settings_of_an_axis_that_is_not_known_teach_nothing(store):

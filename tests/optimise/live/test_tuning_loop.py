@@ -7,6 +7,8 @@ import pytest
 
 from joulewise.data.sweeps import Setting
 from joulewise.data.tuning import (
+    SavedShare,
+    Saving,
     SettingSteps,
     StepEstimate,
     StepSource,
@@ -250,6 +252,36 @@ def test_what_it_does_is_said_once(rig):
         "tuning: holding 200 W: it is the best",
         "tuning: exploring again: the time of a step has changed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("energy", "time", "said"),
+    [
+        (0.2, -0.012, "saves 20.0 ± 1.0 % of the energy and takes 1.2 ± 1.0 % longer"),
+        (-0.03, 0.012, "adds 3.0 ± 1.0 % of the energy and takes 1.2 ± 1.0 % less time"),
+    ],
+)
+def test_a_faster_choice_takes_less_time(rig, energy, time, said):
+    saving = Saving(SavedShare(energy, 0.01), SavedShare(time, 0.01), "trials", 0)
+    made = rig.controller.tuning
+    rig.controller.tuning = lambda: replace(made(), saving=saving)
+    rig.update(1)
+    rig.controller.state, rig.controller.chosen = TuningState.HOLDING, CHOSEN
+    rig.update(3)
+    assert said in rig.said[-1]
+
+
+def test_while_a_setting_is_held_its_state_is_saved_every_five_seconds(rig):
+    for at_s in range(1, 11):
+        rig.update(at_s)
+    assert len(rig.saved) == 10
+    rig.controller.state = TuningState.HOLDING
+    for at_s in range(11, 31):
+        rig.update(at_s)
+    assert len(rig.saved) == 14
+    rig.controller.state = TuningState.EXPLORING
+    rig.update(31)
+    assert len(rig.saved) == 15
 
 
 def test_without_steps_it_says_so_once_and_at_the_end(rig):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from joulewise.data.tuning import StepSource
 from joulewise.errors import JoulewiseError
 from joulewise.optimise.live.candidates import AXES
 from joulewise.optimise.live.policy.choice import EarlierMean
@@ -26,6 +27,8 @@ from joulewise.store.tuning_file import read_tuning
 # Chosen: one run tells nearly all, a second and third whether it is typical. Of the newest runs of
 # the command so many are opened at most, since not each of them was tuned.
 _MOST_RUNS: Final = 3
+# Steps by these are of another length, or no steps at all: a wave of the power, a unit of load.
+_OF_THE_GPU: Final = frozenset({StepSource.POWER, StepSource.ACTIVITY})
 _MOST_OPENED: Final = 20
 
 
@@ -62,6 +65,8 @@ def _newest_runs(store: Path, command: str) -> list[RunEntry]:
 def _means_of(run: Path, now: Manifest, keys: Sequence[str]) -> tuple[EarlierMean, ...]:
     tuning = read_tuning(run)
     if tuning is None or not tuning.known or set(tuning.devices) != set(keys):
+        return ()
+    if tuning.step_source in _OF_THE_GPU:
         return ()
     try:
         before = read_manifest(run)

@@ -62,7 +62,6 @@ class TuningRequest:
     - ``gpus``: NVML indices; empty for those that the command can see
     - ``overhead_w``: watts of what is inside the boundary besides the GPUs
     - ``keep_checking``: share of the steps that stay at the reference
-    - ``epochs``: of the whole training, where known
     - ``progress``: the expression in lines of the output that tells of a step; empty for marks
     - ``output``: the named pipe with the copied output
     """
@@ -77,7 +76,6 @@ class TuningRequest:
     prove: bool = False
     keep_checking: float = 0.0
     seed: int = 0
-    epochs: int | None = None
     progress: str = ""
     output: str = ""
 

@@ -42,7 +42,7 @@ _STEP_OCTAVES: Final = 0.75
 _SLACK: Final = 0.5
 _SLACK_AFTER_CHANGE: Final = 3.0
 _SLACK_SHARE: Final = 0.05
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2  # 1 had no missed_in_a_row
 
 
 class BatchSizePolicy:
@@ -147,8 +147,7 @@ class BatchSizePolicy:
     def beliefs(self) -> tuple[BatchSizeBelief, ...]:
         rng = np.random.default_rng([self._seed, self._asks, 1])
         samples = self._sample(_BELIEF_SAMPLES, rng)
-        usable = self._not_crashed()
-        best = np.array(usable)[samples.cost()[:, usable].argmin(axis=1)]
+        probability_best = self._probability_best(samples)
         has_epochs = any(r.weight or r.bound_weight for r in self._epochs.records)
         epochs, cost = np.exp(samples.log_epochs), samples.cost()
         beliefs = []
@@ -163,11 +162,23 @@ class BatchSizePolicy:
                     epochs=_interval(epochs[:, i]) if has_epochs else None,
                     epoch_cost=cost_of_epoch if self._costs.measured else None,
                     cost=_interval(cost[:, i]) if has_epochs and self._costs.measured else None,
-                    probability_best=float((best == i).mean()),
+                    probability_best=float(probability_best[i]),
                     is_usable=i not in self._crashed and not self._is_avoided(i),
                 )
             )
         return tuple(beliefs)
+
+    def _probability_best(self, samples: CostSamples) -> Array:
+        """That each batch size is the cheapest that reaches the target.
+
+        Where none does, each is as good as any other.
+        """
+        usable = np.isin(np.arange(len(self._batch_sizes)), self._not_crashed())
+        cost = np.where(samples.reaches() & usable, samples.cost(), np.inf)
+        reaches = np.isfinite(cost).any(axis=1)
+        counts = np.bincount(cost[reaches].argmin(axis=1), minlength=len(usable))
+        probability: Array = (counts + (~reaches).sum() * usable / usable.sum()) / len(cost)
+        return probability
 
     def _start_from(self, earlier: EarlierObservation) -> None:
         if earlier.batch_size not in self._batch_sizes or earlier.weight <= 0:
@@ -219,6 +230,7 @@ class BatchSizePolicy:
             self._epochs.failed_share(),
             np.isin(np.arange(len(self._batch_sizes)), list(self._costs.measured)),
             np.array([record.weight > 0 for record in self._epochs.records]),
+            self._epochs.missed_in_a_row(),
             math.sqrt(self._epochs.noise_variance(least)),
             self._max_epochs,
         )

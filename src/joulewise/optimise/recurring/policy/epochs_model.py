@@ -71,13 +71,17 @@ _CHANGE_LOG_ODDS: Final = math.log(300)
 
 @dataclass
 class EpochRecord:
-    """What tries at one batch size told: of those that reached the target, and of the others."""
+    """What tries at one batch size told: of those that reached the target, and of the others.
+
+    ``missed_in_a_row`` counts the last ones that ran all epochs and missed the target.
+    """
 
     weight: float = 0.0
     mean_log: float = 0.0
     failures: float = 0.0
     bound_log: float = -math.inf
     bound_weight: float = 0.0
+    missed_in_a_row: float = 0.0
 
     def add(self, log_epochs: float, weight: float) -> None:
         self.weight = min(self.weight + weight, _MEMORY_TRIES)
@@ -92,6 +96,7 @@ class EpochsModel:
         self.residuals = 0.0
         self.change_log_odds = 0.0
         self.degrees = 0.0
+        self._max_epochs = max_epochs
         self._prior = _prior(batch_sizes, default, max_epochs)
         self._posterior: CurveMixture | None = None
 
@@ -120,26 +125,38 @@ class EpochsModel:
         record = self.records[i]
         self._posterior = None
         if reached:
+            record.missed_in_a_row = 0.0
             if record.weight:
                 self.residuals = (
                     _RESIDUAL_SHARE * self.residuals + weight * (log_epochs - record.mean_log) ** 2
                 )
                 self.degrees = _RESIDUAL_SHARE * self.degrees + weight
             record.add(log_epochs, weight)
-        elif record.weight and self._is_far(record, log_epochs):
+            self._take_bound_for_failures(record)
+            return
+        if log_epochs >= math.log(self._max_epochs):
+            record.missed_in_a_row += weight
+        if record.weight and self._is_far(record, log_epochs):
             record.failures = min(record.failures + weight, _MEMORY_TRIES)
         else:
             record.bound_log = max(record.bound_log, math.log(math.exp(log_epochs) + 0.5))
             record.bound_weight = min(record.bound_weight + weight, _MOST_BOUNDS)
+            self._take_bound_for_failures(record)
+
+    def _take_bound_for_failures(self, record: EpochRecord) -> None:
+        """Tries stopped far beyond what others needed by now had failed; they were not slow."""
         if record.weight and self._is_far(record, record.bound_log):
+            record.failures = min(record.failures + record.bound_weight, _MEMORY_TRIES)
             record.bound_weight = 0.0
             record.bound_log = -math.inf
-            record.failures += weight
 
     def noise_variance(self, log_epochs: float) -> float:
         rounding = _ROUNDING_EPOCHS / math.exp(max(log_epochs, 0.0))
         total = _NOISE_WEIGHT * (_NOISE**2 + rounding**2) + self.residuals
         return max(total / (_NOISE_WEIGHT + self.degrees), _LEAST_NOISE**2)
+
+    def missed_in_a_row(self) -> Array:
+        return np.array([record.missed_in_a_row for record in self.records])
 
     def failed_share(self) -> Array:
         failed = np.array([r.failures for r in self.records]) + _FAILED

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
+    Weights = NDArray[np.float32]
     Mask = NDArray[np.bool_]
 
 # Budgets to choose from, over the expected cost of the best batch size.
@@ -34,9 +35,12 @@ _MOST_PROBE: Final = 2.0
 # What a try risks: its expected cost, and this many standard deviations. At 1, good batch sizes are
 # found late or not at all; at 0, jobs whose default is best cost more at first.
 _RISK_SIGMAS: Final = 0.5
-# What a batch size that never reaches the target counts, in tries of the most epochs. Larger, less
-# of a chance of that is taken when it is the choice.
+# What a batch size that never reaches the target counts, in tries of the most epochs, before any
+# such try was seen. Larger, less of a chance of that is taken when it is the choice. Each such try
+# that was seen doubles it, up to so often: one that costs k times as much is tried after log2(k)
+# misses of the others. If each added a constant, it would be tried after k misses of each.
 _NEVER_TRIES: Final = 3.0
+_MOST_DOUBLINGS: Final = 60.0
 # A failed try of the choice costs so much of a successful one: stopped at its budget.
 _FAILED_COST: Final = 1.5
 # Where the least cost by this share of the samples is no better than the best, none is considered.
@@ -48,6 +52,13 @@ _MOST_REPEATED: Final = 5.0
 # alone, and what a try may tell is overestimated.
 _LEAST_WIDTH: Final = 0.08
 _COST_WIDTH: Final = 0.08
+# Weights are this at least. Chosen: products of two stay in the range of single precision, below
+# which processors are slow.
+_LEAST_WEIGHT: Final = 1e-12
+# Rows of a matrix that are multiplied at once; the number of samples is a multiple. Chosen:
+# OpenBLAS shares products above 262,144 multiplications among threads, which takes far longer where
+# other processes keep the processor busy. This stays below with 256 samples and 31 batch sizes.
+_ROWS: Final = 32
 
 
 @dataclass(frozen=True)
@@ -59,13 +70,20 @@ class CostSamples:
     failed_share: Array
     is_measured: Mask
     has_reached: Mask
+    missed_in_a_row: Array
     noise: float
     max_epochs: int
 
+    def reaches(self) -> Mask:
+        """Whether a batch size ever reaches the target."""
+        reaches: Mask = self.log_epochs <= math.log(self.max_epochs)
+        return reaches
+
     def cost(self) -> Array:
         """Of a recurrence at each batch size, failed tries included."""
-        epochs = np.exp(self.log_epochs)
-        epochs[epochs > self.max_epochs] = self.max_epochs * _NEVER_TRIES
+        doubled = 2.0 ** np.minimum(self.missed_in_a_row, _MOST_DOUBLINGS)
+        never = self.max_epochs * _NEVER_TRIES * doubled
+        epochs = np.where(self.reaches(), np.exp(self.log_epochs), never)
         odds = self.failed_share / (1 - self.failed_share)
         return np.exp(self.log_epoch_cost) * epochs * (1 + _FAILED_COST * odds)
 
@@ -96,11 +114,14 @@ def evaluate_candidates(
 ) -> list[TryCandidate]:
     cost = samples.cost()
     outcome = samples.log_epochs + samples.noise * rng.standard_normal(samples.log_epochs.shape)
-    agreement = np.ones((len(cost), len(cost)))
+    agreement = np.ones((len(cost), len(cost)), dtype=np.float32)
     for i in set(in_flight):
-        agreement *= _epochs_agreement(samples, outcome, i) * _cost_agreement(samples, i)
+        agreement *= _epochs_agreement(samples, outcome, i)
+        agreement *= _cost_agreement(samples, i)
+        np.maximum(agreement, np.float32(_LEAST_WEIGHT), out=agreement)
     # With several outcomes to agree on, no sample would agree with any other.
-    agreement **= 1 / max(len(set(in_flight)), 1)
+    if len(set(in_flight)) > 1:
+        agreement **= np.float32(1 / len(set(in_flight)))
     expected = cost[:, usable].mean(axis=0)
     chosen, best = int(expected.argmin()), float(expected.min())
     outlook = _Outlook(
@@ -131,7 +152,7 @@ class _Outlook:
     samples: CostSamples
     cost: Array
     outcome: Array
-    agreement: Array
+    agreement: Weights
     chosen: int
     best_index: int
     best: float
@@ -141,8 +162,10 @@ class _Outlook:
 def _evaluate(outlook: _Outlook, i: int, budgets: Sequence[float]) -> list[TryCandidate]:
     samples = outlook.samples
     alike = outlook.agreement * _cost_agreement(samples, i)
-    reached_alike = alike * _epochs_agreement(samples, outlook.outcome, i)
-    reached_gain, _ = _gain(reached_alike, outlook.cost, outlook.chosen)
+    reached_alike = _epochs_agreement(samples, outlook.outcome, i)
+    reached_alike *= alike
+    always = np.ones(len(outlook.cost))
+    reached_gain, _ = _gain(reached_alike, always, outlook)
     each = np.exp(samples.log_epoch_cost[:, i])
     wanted = np.exp(outlook.outcome[:, i])
     failed = samples.failed_share[i]
@@ -156,7 +179,7 @@ def _evaluate(outlook: _Outlook, i: int, budgets: Sequence[float]) -> list[TryCa
             likely = np.exp(
                 log_survival((np.log(allowed + 0.5) - samples.log_epochs[:, i]) / samples.noise)
             )
-            stopped_gain, value = _gain(alike * likely, outlook.cost, outlook.chosen)
+            stopped_gain, value = _gain(alike, likely, outlook)
             gain = np.where(stopped, stopped_gain, reached_gain)
             spent = paid + stopped * np.minimum(value, _MOST_REPEATED * outlook.best)
         now = float(spent.mean())
@@ -171,25 +194,41 @@ def _evaluate(outlook: _Outlook, i: int, budgets: Sequence[float]) -> list[TryCa
     return candidates
 
 
-def _gain(weights: Array, cost: Array, chosen: int) -> tuple[Array, Array]:
+def _gain(weights: Weights, likely: Array, outlook: _Outlook) -> tuple[Array, Array]:
     """What the best choice saves over ``chosen``, and what it costs, for each row of weights.
 
-    A difference within the same weights: their smoothing is not taken for a gain or a loss.
+    A sample counts by its weight and by how ``likely`` it makes the outcome. A difference within
+    the same weights: their smoothing is not taken for a gain or a loss.
     """
-    totals = np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
-    means: Array = (weights @ cost) / totals
+    shares = np.column_stack([outlook.cost / outlook.best, np.ones(len(likely))])
+    shares *= np.maximum(likely, _LEAST_WEIGHT)[:, None]
+    parts = weights.reshape(-1, _ROWS, len(likely)) @ shares.astype(np.float32)
+    sums = parts.reshape(shares.shape).astype(np.float64)
+    means: Array = outlook.best * sums[:, :-1] / sums[:, -1:]
     least = means.min(axis=1)
-    return means[:, chosen] - least, least
+    return means[:, outlook.chosen] - least, least
 
 
-def _epochs_agreement(samples: CostSamples, outcome: Array, i: int) -> Array:
+def _epochs_agreement(samples: CostSamples, outcome: Array, i: int) -> Weights:
     width = max(samples.noise, _LEAST_WIDTH)
-    apart = (outcome[:, i, None] - samples.log_epochs[None, :, i]) / width
-    return np.exp(-0.5 * apart**2)
+    return _agreement(outcome[:, i] / width, samples.log_epochs[:, i] / width)
 
 
-def _cost_agreement(samples: CostSamples, i: int) -> Array:
+def _cost_agreement(samples: CostSamples, i: int) -> Weights:
     if samples.is_measured[i]:
-        return np.ones((1, len(samples.log_epoch_cost)))
-    values = samples.log_epoch_cost[:, i]
-    return np.exp(-0.5 * ((values[:, None] - values[None, :]) / _COST_WIDTH) ** 2)
+        return np.ones((1, len(samples.log_epoch_cost)), dtype=np.float32)
+    values = samples.log_epoch_cost[:, i] / _COST_WIDTH
+    return _agreement(values, values)
+
+
+def _agreement(outcomes: Array, values: Array) -> Weights:
+    """A Gaussian kernel, in single precision: most of the time of an ask goes into it."""
+    middle = values.mean()
+    weights = np.subtract.outer(
+        (outcomes - middle).astype(np.float32), (values - middle).astype(np.float32)
+    )
+    weights *= weights
+    weights *= np.float32(-0.5)
+    np.exp(weights, out=weights)
+    np.maximum(weights, np.float32(_LEAST_WEIGHT), out=weights)
+    return np.asarray(weights)
