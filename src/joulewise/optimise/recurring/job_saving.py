@@ -185,7 +185,7 @@ def find_saving(recurrences: Sequence[RecurrenceCost], default: DefaultCost | No
     standard errors and Student's t with Welch's degrees of freedom. The costs that were paid share
     tries with the default's, and fall while the policy learns; both make the interval wider. But
     the policy leaves a default that was dear by chance, and then knows little of it, which makes
-    the interval too narrow: `benchmarks/job_saving.py` plays that.
+    the interval narrower: `benchmarks/job_saving.py` plays that.
     """
     counted = [one for one in recurrences if one.counts]
     paid = mean_cost([one.cost or 0.0 for one in counted], [one.is_reached for one in counted])
