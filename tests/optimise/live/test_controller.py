@@ -344,6 +344,18 @@ def test_short_epochs_with_a_long_validation_are_measured(validation_s, monkeypa
     assert edp_excess(job) < 0.01
 
 
+def test_steps_of_another_kind_are_explored_alone():
+    job = make_job("edp").run(2000, until=is_settled).run(40)
+    job.controller.begin_anew(job.t_ns, "its steps are known by marks now")
+    job.step_s = 0.75  # of the same work: three waves of the power
+    job.run(1).run(2000, until=lambda job: job.controller.state is TuningState.HOLDING)
+    tuning = job.controller.tuning()
+    assert edp_excess(job) < 0.01
+    assert [change.reason for change in tuning.changes] == ["its steps are known by marks now"]
+    (before,) = (one for one in tuning.tried if one.settings == tuning.reference)
+    assert before.step_time_s.mean == pytest.approx(job.true(REFERENCE)[0], rel=0.02)
+
+
 # Steps that stop
 
 
@@ -539,6 +551,24 @@ def test_the_cost_of_exploring_is_that_of_its_steps():
     joules = sum(job.true(index)[1] for _, index in inside)
     assert tuning.exploration.time_s == pytest.approx(end_s - begin_s, rel=0.03)
     assert tuning.exploration.energy_j == pytest.approx(joules, rel=0.05)
+
+
+def test_each_exploration_is_compared_within_its_phase_of_the_job():
+    """A job whose steps take three times as long later: exploring cost little in both phases."""
+    job = make_job("edp", noise=0.0, factor=lambda step: 1.0 if step < 500 else 3.0)
+    job.run(500)
+    first = job.controller.tuning().exploration
+    job.run(700)
+    controller, exploration = job.controller, job.controller.tuning().exploration
+    assert controller.state is TuningState.HOLDING
+    assert len(controller.tuning().changes) == 1
+    begun_s = controller.tuning().changes[0].at_s
+    phases = [p for p in controller.tuning().phases if p.state is TuningState.EXPLORING]
+    later = [phase for phase in phases if phase.start_s >= begun_s]
+    held_s = 3.0 * job.true(controller.chosen)[0]
+    extra_s = sum(p.end_s - p.start_s - p.steps * held_s for p in later)
+    assert exploration.steps == sum(phase.steps for phase in phases)
+    assert exploration.extra_time_s == pytest.approx(first.extra_time_s + extra_s, abs=8 * held_s)
 
 
 @pytest.mark.parametrize("overhead_w", [0.0, 50.0])

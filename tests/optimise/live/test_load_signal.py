@@ -177,6 +177,21 @@ def test_marks_are_never_replaced():
     assert (follower.source, fault) == (StepSource.MARKS, "")
 
 
+def test_marks_that_come_late_replace_what_the_gpu_shows():
+    """As of a program whose first step is compiled for a minute."""
+    shown = both([1.6] * 25, lambda _: 1400.0)
+    job = Job(shown)
+    follower = UnmarkedSteps(job, type("Load", (), {"poll": lambda _: shown})())
+    for t_s in range(40):
+        follower.poll()
+        follower.has_lost_rank(t_s * S)
+    assert follower.source is StepSource.POWER
+    job.steps = ["a step"]
+    assert follower.poll() == ["a step"]
+    assert (follower.source, follower.note) == (StepSource.MARKS, "")
+    assert follower.has_lost_rank(1000 * S) == ""
+
+
 def test_where_none_is_good_enough_a_reason_is_given():
     rng = np.random.default_rng(5)
     shown = both(rng.exponential(1.5, 25) + 0.2, lambda _: 1400 * rng.uniform(0, 1))

@@ -42,6 +42,7 @@ class ScriptedController:
     energies: list = field(default_factory=list)
     pending: list = field(default_factory=list)
     steps: list = field(default_factory=list)
+    anew: list = field(default_factory=list)
     epochs: tuple | None = None
     early_end: TuningEnd | None = None
     policy: object = field(
@@ -59,6 +60,9 @@ class ScriptedController:
     def add_energy(self, block, energy_j):
         self.pending.remove(block)
         self.energies.append(energy_j)
+
+    def begin_anew(self, _now_ns, reason):
+        self.anew.append(reason)
 
     def set_in_force(self, index, _at_ns):
         self.in_force.append(index)
@@ -181,6 +185,17 @@ def test_energies_are_told_once_they_are_covered(rig):
     rig.controller.pending = [early, late]
     rig.update(1)
     assert (rig.controller.energies, rig.controller.pending) == ([5.0], [late])
+
+
+def test_steps_of_another_source_begin_anew(rig):
+    rig.steps.source = StepSource.POWER  # the first that are known
+    rig.steps.due = ["a wave"]
+    rig.update(1)
+    assert not rig.controller.anew
+    rig.steps.source, rig.steps.due = StepSource.MARKS, ["a step"]
+    rig.update(2)
+    rig.update(3)
+    assert rig.controller.anew == ["its steps are known by the marks of the program now"]
 
 
 def test_a_refused_value_is_left_out_and_too_many_end_it(rig):

@@ -284,6 +284,16 @@ class Controller:
         if not was_settled:
             self.reason = reason or "the job ended before a setting was chosen"
 
+    def begin_anew(self, now_ns: int, reason: str) -> None:
+        """Forget all steps so far, and explore: those from now on are of another kind."""
+        self._warm_up.clear()
+        self._pending.clear()
+        self._recent_ns.clear()
+        self._pauses_ns.clear()
+        if self.state not in {TuningState.WARMING_UP, TuningState.ENDED}:
+            self.policy.restart(reason)
+            self._explore(now_ns, reason)
+
     # What to do
 
     def update(self, now_ns: int) -> TuningDecision:
@@ -466,7 +476,7 @@ class Controller:
         self.chosen, self.reason = index, reason
         self._watched.clear()
         self._seen_changes = len(self.policy.changes)
-        self._record.add_settled(now_ns)
+        self._record.add_settled(now_ns, index)
         self._hold()
 
     def _is_proof_open(self) -> bool:
@@ -533,7 +543,7 @@ class Controller:
 
     def _steps_of_check(self) -> float:
         """How many steps a check takes: its blocks, and the transient before them."""
-        total = self._record.ever[self.policy.reference]
+        total = self._record.measured[self.policy.reference]
         if not total.steps:
             return 0.0
         options = self._options
@@ -584,7 +594,7 @@ class Controller:
                 trial.steps -= block.steps
                 trial.blocks -= 1
             return
-        self._record.ever[block.index].add(block, energy_j)
+        self._record.measured[block.index].add(block, energy_j)
         if block.end_ns >= self._exploration_ns:
             self._totals[block.index].measured += block.steps
             self._totals[block.index].energy_j += energy_j

@@ -162,6 +162,7 @@ class TuningLoop:
         self._in_force: int | None = None
         self._refused = 0
         self._has_steps = False
+        self._source = steps.source
         self._has_told_no_steps = False
         self._slow_ns = self._saved_ns = 0
         self._shown: Tuning | None = None
@@ -198,7 +199,11 @@ class TuningLoop:
 
     def _add_steps(self) -> None:
         steps = self._steps.poll()
+        if self._has_steps and self._steps.source is not self._source:
+            why = f"its steps are known by the {self._steps.source.value} now"
+            self._controller.begin_anew(time.monotonic_ns(), why)
         self._has_steps = self._has_steps or bool(steps)
+        self._source = self._steps.source
         self._controller.add_steps(steps)
 
     def _add_logged(self) -> None:

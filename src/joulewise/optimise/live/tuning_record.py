@@ -11,7 +11,7 @@ import math
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
@@ -78,6 +78,46 @@ class _Phase:
     time_s: float = 0.0
 
 
+@dataclass
+class _Account:
+    """What one exploration took, and the steps measured until the next one begins.
+
+    ``explored`` are the steps while exploring and their seconds. ``chosen`` is what was held.
+    """
+
+    explored: dict[int | None, list[float]] = field(
+        default_factory=lambda: defaultdict(lambda: [0.0, 0.0])
+    )
+    measured: dict[int, StepTotal] = field(default_factory=lambda: defaultdict(StepTotal))
+    chosen: int | None = None
+
+    @property
+    def steps(self) -> float:
+        return sum(count for count, _ in self.explored.values())
+
+    @property
+    def time_s(self) -> float:
+        return sum(spent_s for _, spent_s in self.explored.values())
+
+    @property
+    def energy_j(self) -> float | None:
+        """Of the GPUs; steps at a setting that was not measured count as the mean of all."""
+        together = StepTotal()
+        for each in self.measured.values():
+            together.measured += each.measured
+            together.energy_j += each.energy_j
+        if not self.explored:
+            return 0.0
+        if not together.measured:
+            return None
+        energy_j = 0.0
+        for index, (count, _) in self.explored.items():
+            total = self.measured.get(index) if index is not None else None
+            known = total if total is not None and total.measured else together
+            energy_j += count * known.step_energy_j
+        return energy_j
+
+
 @dataclass(frozen=True)
 class TuningStatus:
     """What the controller decides, as the record states it.
@@ -105,12 +145,11 @@ class TuningRecord:
         starting_index: int | None,
     ) -> None:
         self.notes: tuple[str, ...] = ()
-        self.ever: dict[int, StepTotal] = defaultdict(StepTotal)  # over all explorations
         self._policy = policy
         self._options = options
         self._started_ns = self._last_ns = started_ns
         self._phases = [_Phase(TuningState.WARMING_UP, starting_index, started_ns)]
-        self._explored: dict[int | None, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._accounts = [_Account()]  # of each exploration
         self._changes: list[TuningRestart] = []
         self._early_end: TuningEnd | None = None
         self._settled_ns: int | None = None
@@ -133,7 +172,7 @@ class TuningRecord:
         phase.time_s += step_s
         self._steps_in[phase.state] += 1
         if phase.state is TuningState.EXPLORING:
-            spent = self._explored[index]
+            spent = self._accounts[-1].explored[index]
             spent[0] += 1
             spent[1] += step_s
 
@@ -146,12 +185,14 @@ class TuningRecord:
 
     def add_restart(self, now_ns: int, reason: str) -> None:
         self._changes.append(TuningRestart(self.seconds(now_ns), reason))
+        self._accounts.append(_Account())
 
     def add_early_end(self, now_ns: int, reason: str) -> None:
         self._early_end = TuningEnd(self.seconds(now_ns), reason)
 
-    def add_settled(self, now_ns: int) -> None:
-        """A setting was chosen; the first time counts."""
+    def add_settled(self, now_ns: int, index: int) -> None:
+        """A setting was chosen; the first time counts as when it settled."""
+        self._accounts[-1].chosen = index
         if self._settled_ns is None:
             self._settled_ns, self._settled_steps = now_ns, self.exploring_steps
 
@@ -180,9 +221,14 @@ class TuningRecord:
         return self._last_ns
 
     @property
+    def measured(self) -> dict[int, StepTotal]:
+        """The measured steps at each candidate since the last exploration began."""
+        return self._accounts[-1].measured
+
+    @property
     def exploring_steps(self) -> int:
         """Over all explorations."""
-        return round(sum(count for count, _ in self._explored.values()))
+        return round(sum(account.steps for account in self._accounts))
 
     def state_at(self, t_ns: int) -> TuningState:
         return self._phase_at(t_ns).state
@@ -277,26 +323,33 @@ class TuningRecord:
         )
 
     def _exploration(self, chosen: int | None) -> Exploration:
-        steps = sum(count for count, _ in self._explored.values())
-        time_s = sum(spent_s for _, spent_s in self._explored.values())
-        everything = StepTotal()
-        for measured in self.ever.values():
-            everything.measured += measured.measured
-            everything.energy_j += measured.energy_j
-        if not everything.measured:
-            return Exploration(round(steps), time_s, None)
-        energy_j = 0.0
-        for index, (count, _) in self._explored.items():
-            total = self.ever.get(index) if index is not None else None
-            known = total if total is not None and total.measured else everything
-            energy_j += count * known.step_energy_j
-        energy_j += self._overhead_j(time_s)
-        held = None if chosen is None else self.ever.get(chosen)
-        if held is None or not held.measured:
-            return Exploration(round(steps), time_s, energy_j)
-        held_j = held.step_energy_j + self._overhead_j(held.step_time_s)
-        extra_s, extra_j = time_s - steps * held.step_time_s, energy_j - steps * held_j
-        return Exploration(round(steps), time_s, energy_j, extra_s, extra_j)
+        """Each exploration is compared with the setting held after it, in its phase of the job."""
+        steps = round(sum(account.steps for account in self._accounts))
+        time_s = sum(account.time_s for account in self._accounts)
+        energies = [account.energy_j for account in self._accounts]
+        known = [energy_j for energy_j in energies if energy_j is not None]
+        if len(known) < len(energies) or not any(known):
+            return Exploration(steps, time_s, None)
+        energy_j = sum(known) + self._overhead_j(time_s)
+        extras = [self._extra(account, chosen) for account in self._accounts]
+        told = [extra for extra in extras if extra is not None]
+        if chosen is None or not told:
+            return Exploration(steps, time_s, energy_j)
+        return Exploration(steps, time_s, energy_j, *map(sum, zip(*told, strict=True)))
+
+    def _extra(self, account: _Account, chosen: int | None) -> tuple[float, float] | None:
+        """Seconds and joules of an exploration above as many steps at what was held after it.
+
+        None where nothing of that was measured.
+        """
+        index = chosen if account.chosen is None else account.chosen
+        held = account.measured.get(index) if index is not None else None
+        energy_j = account.energy_j
+        if held is None or not held.measured or energy_j is None:
+            return None
+        extra_s = account.time_s - account.steps * held.step_time_s
+        extra_j = energy_j - account.steps * held.step_energy_j
+        return extra_s, extra_j + self._overhead_j(extra_s)
 
     def _program_metrics(self, chosen: int | None) -> tuple[ProgramMetric, ...]:
         if chosen is None or chosen == self._policy.reference:

@@ -2,8 +2,8 @@
 
 ``UnmarkedSteps`` follows the marks first. Where there are none while the GPUs are loaded, it looks
 for a period in their power, then for a steady load (:mod:`.load_signal`); the first that is good
-enough is the source to the end of the run. Where none is, the job is left untouched: ``fault``
-says why.
+enough is the source, until the job marks steps after all, as after a compilation of a minute. Where
+none is, the job is left untouched: ``has_lost_rank`` says why.
 """
 
 from __future__ import annotations
@@ -80,10 +80,12 @@ class UnmarkedSteps:
 
     def poll(self) -> Sequence[JobStep]:
         """The steps that are known since the last poll, oldest first."""
+        marked = self._marked.poll()
+        if marked and self._signal is not None:
+            self._signal, self.source, self.note = None, StepSource.MARKS, ""
         if self._signal is None:
-            steps = self._marked.poll()
-            self._has_marks = self._has_marks or bool(steps)
-            return steps
+            self._has_marks = self._has_marks or bool(marked)
+            return marked
         steps = list(self._signal.add(self._load.poll()))
         if steps:
             self._last_ns = steps[-1].end_ns
