@@ -10,6 +10,7 @@ from joulewise.data import Energy, Source
 from joulewise.report.terminal.live import line
 from joulewise.report.views.live import RunWatch, foretold, standing
 from joulewise.serve.site import LiveRuns
+from joulewise.store.manifest import RecorderRecord
 from joulewise.store.tuning_file import write_tuning
 from tests.helpers.processes import eventually
 from tests.helpers.recordings_in_progress import recorded
@@ -172,10 +173,16 @@ def test_a_mixed_total_names_what_is_simulated_without_nested_brackets(make_run)
 
 
 def test_the_page_and_a_line_say_what_the_tuner_does(view, make_run):
-    run = make_run("20260101-000000-tune", state="recording")
+    recorder = RecorderRecord.of_this_process()
+    run = make_run("20260101-000000-tune", state="recording", recorder=recorder)
     assert "tuning" not in now(view, run)["text"]["foretold"]
     write_tuning(run, exploring_tuning())
     state = "tuning: exploring, 34 steps, now 250 W, SM 900 MHz; best so far 200 W, SM 1200 MHz"
     eventually(lambda: state in now(view, run)["text"]["foretold"])
     assert state in view.get(f"live/{run.name}").words
     assert state in line(RunWatch(run).look())
+
+
+def test_how_a_command_ended_is_said(make_run):
+    run = make_run("20261116-003512-bbbb", exit_code=130)
+    assert standing(RunWatch(run).look()).startswith("killed (signal 2) · ")

@@ -168,7 +168,7 @@ def test_a_run_that_has_ended_says_so(make_run):
     out = io.StringIO()
     watch(path, Screen(out), "joulewise")
     first, *rest = out.getvalue().splitlines()
-    assert first == f"run {RUN} has ended (finished)"
+    assert first == f"run {RUN} has ended: failed (exit 3)"
     assert rest[-1] == f"  joulewise show {RUN}  # the whole result"
     assert any(line.startswith("2.00 kJ") for line in rest)
 

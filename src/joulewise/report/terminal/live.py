@@ -36,8 +36,8 @@ def watch(run: Path, console: Console, program: str, pause: Pause = time.sleep) 
     watched = RunWatch(run)
     now = watched.look()
     if now.state != RECORDING:
-        how = ending(now.state, None, ())
-        console.print(Text(f"run {plain(now.id)} has ended ({how})", "bold"))
+        how = ending(now.state, now.exit_code, ())
+        console.print(Text(f"run {plain(now.id)} has ended: {how}", "bold"))
     elif console.is_terminal and not console.is_dumb_terminal:
         _draw_until_end(watched, console, pause)
     else:

@@ -186,6 +186,7 @@ class RunNow:
 
     That is when the recorder last wrote them, 0 before. ``simulated`` are those of ``counted``
     that are simulated devices. ``tuner`` is what the tuner of the run is doing, empty without one.
+    ``exit_code`` is None while the command runs.
     """
 
     id: str
@@ -202,6 +203,7 @@ class RunNow:
     budgets: tuple[Budget, ...]
     devices: tuple[DeviceNow, ...]
     tuner: str = ""
+    exit_code: int | None = None
 
 
 class RunWatch:
@@ -247,6 +249,7 @@ class RunWatch:
             budgets=_budgets(manifest.options),
             devices=tuple(watch.now(last_ns) for watch in self._devices.values()),
             tuner=self._read_tuner(status(manifest)),
+            exit_code=manifest.exit_code,
         )
 
     def _read_manifest(self) -> Manifest:
@@ -323,7 +326,7 @@ def title(now: RunNow) -> str:
 def standing(now: RunNow) -> str:
     """``recording · 42.0 s · 9.81 kJ ± 1.8 % (measured, modelled)``."""
     time = "its command has not started" if now.time_s is None else seconds(now.time_s)
-    return f"{ending(now.state, None, ())} · {time} · {spent(now)}"
+    return f"{ending(now.state, now.exit_code, ())} · {time} · {spent(now)}"
 
 
 def spent(now: RunNow) -> str:
