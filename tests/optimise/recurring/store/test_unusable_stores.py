@@ -58,6 +58,8 @@ class TestAddresses:
             ("sqlite:////srv/jobs.sqlite", Path("/srv/jobs.sqlite")),
             ("postgresql://host/team", None),
             ("postgres://host/team", None),
+            ("run:3/jobs.sqlite", Path("run:3/jobs.sqlite")),
+            ("./sqlite:jobs", Path("sqlite:jobs")),
         ],
     )
     def test_a_path_and_a_url_are_told_apart(self, address, path):
@@ -71,6 +73,18 @@ class TestAddresses:
             "postgresql://",
             f"host=db user=joe password={PASSWORD}",
             f"postgresql://joe:{QUOTED}@host:port/team",
+            "postgresql:/joe:s3cret@host/team",
+            "postgresql:joe:s3cret",
+            "postgresql+psycopg:/joe:s3cret/team",
+            "POSTGRESQL:joe:s3cret",
+            "mysql:joe:s3cret@host/team",
+            "sqlite:jobs.sqlite",
+            "postgresql://joe:s3cret/team",
+            "postgresql://joe:5s3cret",
+            "postgresql://joe:s3c/s3cret/team",
+            "postgresql://joe:#s3cret?/team",
+            "postgresql://joe:1234,joe:s3cret/team",
+            "postgresql://[::1]:s3cret/team",
         ],
     )
     def test_what_is_neither_is_refused(self, address):
@@ -94,6 +108,21 @@ class TestAddresses:
         assert "word@" not in shown
         assert shown.startswith("postgresql://")
         assert "db.example:5432/team" in shown
+
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "postgresql://db.example:5432/team",
+            "postgresql://db.example,other.example:5433/team",
+            "postgresql://[::1]:5432/team",
+            "postgresql://[::1]/team",
+            "postgresql:///team?host=/run/postgresql",
+            "sqlite:////srv/run:3/jobs.sqlite",
+            "run:3/jobs.sqlite",
+        ],
+    )
+    def test_one_without_a_password_is_shown_as_it_is(self, address):
+        assert redact_address(address) == address
 
 
 class TestSqlite:
@@ -210,6 +239,26 @@ class TestPostgresql:
             silent.listen()
             error = refusal(f"postgresql://joe@127.0.0.1:{silent.getsockname()[1]}/team")
         assert "cannot be reached" in error.message
+
+    @pytest.mark.parametrize(
+        ("given", "timeout_ms"), [("", 30_000), ("?tcp_user_timeout=7000", 7000)]
+    )
+    def test_a_server_that_falls_silent_later_is_not_waited_for(
+        self, postgresql, given, timeout_ms
+    ):
+        """The kernel's own limit is 15 minutes where we wrote, and 2 hours where we read."""
+
+        def read_options(connection):
+            pgconn = connection.connection.driver_connection.pgconn
+            with socket.socket(fileno=os.dup(pgconn.socket)) as link:
+                return {name: link.getsockopt(socket.IPPROTO_TCP, option) for name, option in (
+                    ("timeout_ms", socket.TCP_USER_TIMEOUT), ("idle_s", socket.TCP_KEEPIDLE),
+                    ("every_s", socket.TCP_KEEPINTVL), ("times", socket.TCP_KEEPCNT),
+                )}  # fmt: skip
+
+        address = postgresql.password_url(postgresql.new_database()) + given
+        options = database.Database(address, for_writing=True).read(read_options)
+        assert options == {"timeout_ms": timeout_ms, "idle_s": 15, "every_s": 5, "times": 3}
 
     def test_a_wrong_password_is_not_shown(self, postgresql):
         address = postgresql.password_url(postgresql.new_database(), password="wr0ng%26word")

@@ -20,6 +20,15 @@ _FORMS: Final = "a path, sqlite:///PATH, or postgresql://USER@HOST/DATABASE"
 _LIBPQ_WORDS: Final = re.compile(r"(?:^|\s)(?:host|hostaddr|port|dbname|user|password)\s*=")
 # Up to the last @: a password with a / or an @ that were not quoted goes, too.
 _BEFORE_HOST: Final = re.compile(r"^([\w+.\-]+://).*@", re.DOTALL)
+# A URL whose slashes were left out: a database's name before a colon, or what only a URL has after
+# one. Any other colon is one of a path, as in run:3/jobs.sqlite.
+_WITHOUT_SLASHES: Final = re.compile(
+    r"^(?P<scheme>sqlite|postgres(?:ql)?(?:\+\w+)?|[a-z][\w+.\-]*(?=:/|:.*@)):(?!//)",
+    re.IGNORECASE | re.DOTALL,
+)
+_SCHEME: Final = re.compile(r"[\w+.\-]+://")
+_HOST: Final = r"(?:\[[^\]]*\]|[^\[\]:,?#@]*)(?::\d*)?"
+_HOSTS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:\?\w+=.*)?", re.DOTALL)
 _SCHEMES: Final = {"postgres", "postgresql", "postgresql+psycopg"}
 
 
@@ -33,7 +42,14 @@ def redact_address(address: str | Path) -> str:
     text = str(address)
     if "://" not in text and _LIBPQ_WORDS.search(text):
         return "the given connection string"
-    return mask([_BEFORE_HOST.sub(r"\1***@", text)])[0]
+    if isinstance(address, str) and (found := _WITHOUT_SLASHES.match(text)):
+        return f"{found['scheme']}:***"
+    text = _BEFORE_HOST.sub(r"\1***@", text)
+    if scheme := _SCHEME.match(text):
+        hosts = text[scheme.end() :].removeprefix("***@").partition("/")[0]
+        if not _HOSTS.fullmatch(hosts):  # a port that is no number is a password without its @
+            return f"{scheme[0]}***"
+    return mask([text])[0]
 
 
 def sqlite_path(address: str | Path) -> Path | None:
@@ -44,6 +60,11 @@ def sqlite_path(address: str | Path) -> Path | None:
     if not separator:
         if _LIBPQ_WORDS.search(address):
             raise UsageError("the database is given as words, not as a URL", f"give {_FORMS}")
+        if _WITHOUT_SLASHES.match(address):
+            raise UsageError(
+                f"{redact_address(address)} is neither a URL, which has :// in it, nor a path",
+                f"give {_FORMS}; a path that begins like that is written ./PATH",
+            )
         return Path(address)
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return Path(rest[1:])  # three slashes: relative; four: absolute, as SQLAlchemy has it

@@ -33,6 +33,14 @@ _Result = TypeVar("_Result")
 _CONNECT_S: Final = 5
 """How long a server may take to answer (chosen). It is what a training may wait to be refused."""
 
+_SILENT_S: Final = 30
+"""How long a server that was reached may not acknowledge anything before the connection counts as
+lost (chosen): without a limit, that of the kernel holds, 15 minutes to 2 hours. A server that is
+slow, or waits for a lock, still acknowledges. Doubled, a heartbeat may take a minute to end."""
+
+_KEEPALIVE_S: Final = 15  # how long nothing is sent before the server is asked for a sign
+_KEEPALIVE_EVERY_S: Final = 5  # and how often then
+
 _LOCK_PATIENCE_S: Final = 300.0
 """How long a transaction is repeated because of locks. Chosen: 64 workers whose policies need 2 s
 each are through in 128 s. Doubled: a store that is locked for good is reported later."""
@@ -181,11 +189,16 @@ class Database:
                 f"{self.shown} is not a URL", "write postgresql://USER@HOST:PORT/DATABASE"
             ) from None
         self._secrets = _secrets(url)
-        options: dict[str, Any] = {
-            "prepare_threshold": None,  # a pooler may give each transaction another server
-            **({} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_S}),
-            **({} if "application_name" in url.query else {"application_name": "joulewise"}),
+        usual: dict[str, Any] = {
+            "connect_timeout": _CONNECT_S,
+            "application_name": "joulewise",
+            "tcp_user_timeout": _SILENT_S * 1000,
+            "keepalives_idle": _KEEPALIVE_S,
+            "keepalives_interval": _KEEPALIVE_EVERY_S,
+            "keepalives_count": (_SILENT_S - _KEEPALIVE_S) // _KEEPALIVE_EVERY_S,
         }
+        options = {name: value for name, value in usual.items() if name not in url.query}
+        options["prepare_threshold"] = None  # a pooler may give each transaction another server
         engine = sa.create_engine(url, connect_args=options, poolclass=NullPool)
 
         @sa.event.listens_for(engine, "begin")
