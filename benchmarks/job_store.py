@@ -290,7 +290,6 @@ def judge(kind: str, workers: int, recurrences: int, seed: int) -> bool:
         fleet.run(workers)
         store = open_job_store(address)
         time.sleep(1.1 * LEASE_S)  # the leases of those that were killed last
-        store.expire()
         number = store.begin_recurrence(JOB.name, GPU_TYPE, max_power_w=250.0, host="end")
         last = store.ask(
             JOB.name, number, GPU_TYPE, host="end", factory=LedgerFactory(), lease_s=LEASE_S

@@ -15,7 +15,8 @@
     │   ├── DriverMissingError       the vendor's library or driver is not installed
     │   └── DriverHangsError         it does not answer, and may still carry out the request
     ├── SimulationError              125: the simulated GPUs cannot be started
-    └── PolicyError                  125: what chooses for a recurring job failed, maybe a plug-in
+    ├── PolicyError                  125: what chooses for a recurring job failed, maybe a plug-in
+    └── ForgottenJobError            125: the job of a try was forgotten while it ran
 
 They are raised anywhere and printed in one place, :func:`joulewise.cli.main`.
 """
@@ -93,6 +94,10 @@ class SimulationError(JoulewiseError):
 
 
 class PolicyError(JoulewiseError):
+    pass
+
+
+class ForgottenJobError(JoulewiseError):
     pass
 
 

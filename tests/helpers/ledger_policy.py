@@ -26,6 +26,9 @@ class LedgerPolicy:
         self.account["asks"] += 1
         return sizes[self.account["asks"] % len(sizes)], math.inf
 
+    def start(self, batch_size: int) -> None:
+        self.account["started"].append(batch_size)
+
     def tell(
         self, batch_size: int, *, reached: bool, epochs: int, cost: float, epoch_cost: float
     ) -> None:
@@ -63,6 +66,7 @@ class LedgerFactory:
                 "max_power_w": max_power_w,
                 "earlier": [[each.batch_size, each.reached, each.epochs] for each in earlier],
                 "asks": 0,
+                "started": [],
                 "told": [],
                 "crashed": [],
                 "cancelled": [],

@@ -33,6 +33,9 @@ class ThompsonPolicy:
         self.in_flight.append(i)
         return self.job["batch_sizes"][i], 4 * least
 
+    def start(self, batch_size):
+        self.in_flight.append(self.job["batch_sizes"].index(batch_size))
+
     def draw(self, i, rng):
         mean = np.mean(self.costs[i]) if self.costs[i] else 1.0
         return mean * (1 + 0.1 * rng.standard_normal() / math.sqrt(len(self.costs[i]) or 1))

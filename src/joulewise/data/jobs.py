@@ -193,17 +193,6 @@ class JobHistory:
         return int(str(job_try.settings[self.definition.parameter]))
 
 
-@dataclass(frozen=True)
-class JobSummary:
-    """A line of ``job ls``. ``tries`` counts those that ended, ``running`` those that did not."""
-
-    definition: JobDefinition
-    recurrences: int
-    tries: int
-    running: int
-    last_wall_ns: int | None
-
-
 def training_cost(eta: float, energy_j: float, time_s: float, max_power_w: float) -> float:
     """The cost of a training in joules: ``eta * ETA + (1 - eta) * MAXPOWER * TTA``.
 

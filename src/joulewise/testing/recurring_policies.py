@@ -36,7 +36,7 @@ class RecurringPolicyConformance:
         assert callable(factory)
         assert callable(factory.restore)
         policy = _make(factory)
-        for name in ("ask", "tell", "crash", "cancel", "state", "beliefs"):
+        for name in ("ask", "start", "tell", "crash", "cancel", "state", "beliefs"):
             assert callable(getattr(policy, name, None)), f"there is no {name}"
 
     def test_asks_for_offered_batch_sizes_with_a_positive_budget(self, factory: Any) -> None:
@@ -132,6 +132,42 @@ class RecurringPolicyConformance:
         for _ in range(10):
             policy.cancel(policy.ask()[0])
         _play(policy, 5)
+
+    def test_takes_tries_that_it_was_not_asked_for(self, factory: Any) -> None:
+        policy = _make(factory)
+        policy.start(DEFAULT)
+        batch_size, budget = policy.ask()
+        _end(policy, DEFAULT, math.inf)
+        _end(policy, batch_size, budget)
+        policy.start(max(BATCH_SIZES))
+        policy.crash(max(BATCH_SIZES))
+        _play(policy, 3)
+
+    def test_takes_the_result_of_a_try_that_was_taken_for_lost(self, factory: Any) -> None:
+        policy = _make(factory)
+        for _ in range(4):
+            batch_size, budget = policy.ask()
+            policy.cancel(batch_size)
+            other, other_budget = policy.ask()
+            policy.start(batch_size)
+            _end(policy, batch_size, budget)
+            _end(policy, other, other_budget)
+        assert sum(belief.tries for belief in policy.beliefs()) >= 8
+
+    def test_is_made_again_from_the_tries_of_before(self, factory: Any) -> None:
+        policy = _make(factory)
+        for batch_size in (DEFAULT, 64, DEFAULT):
+            policy.start(batch_size)
+            _end(policy, batch_size, math.inf)
+        policy.start(max(BATCH_SIZES))
+        policy.crash(max(BATCH_SIZES))
+        for _ in range(2):  # still running, both at the same batch size
+            policy.start(DEFAULT)
+        restored = factory.restore(json.loads(json.dumps(policy.state())), factory.state_version)
+        _play(restored, 2)
+        for _ in range(2):
+            _end(restored, DEFAULT, math.inf)
+        _play(restored, 2)
 
     def test_goes_on_where_no_try_reaches_the_target(self, factory: Any) -> None:
         policy = _make(factory)

@@ -19,6 +19,9 @@ class InTurn:
         self._state["asked"] += 1
         return value, float(os.environ.get("BUDGET", "inf"))
 
+    def start(self, batch_size):
+        pass
+
     def tell(self, batch_size, *, reached, epochs, cost, epoch_cost):
         self._state["told"].append([batch_size, reached, epochs, cost, epoch_cost])
 

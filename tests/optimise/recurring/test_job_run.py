@@ -195,7 +195,8 @@ def test_a_killed_worker_takes_its_command_along_and_its_try_expires(job):
     (lost,) = job.history().tries
     assert lost.status is TryStatus.RUNNING
     later_ns = lost.started_wall_ns + 3600 * NS_PER_S
-    assert JobStore.open(job.database, now_ns=lambda: later_ns).expire() == 1
+    (lost,) = JobStore.open(job.database, now_ns=lambda: later_ns).history("nightly").tries
+    assert lost.status is TryStatus.EXPIRED
     assert job.run(environ={"EPOCHS": json.dumps({"8": 1})}).returncode == 0
     (state,) = job.history().policy_states
     assert state.state["cancelled"] == [16]
@@ -367,12 +368,31 @@ def test_a_wrong_metric_is_mended_by_another_target(job):
     assert (refused.returncode, "joulewise job forget nightly" in refused.stderr) == (2, True)
 
 
-def test_a_password_is_stored_nowhere(job):
-    address = f"sqlite:///{job.database}"
-    environ = {"JOULEWISE_JOBS": address, "EPOCHS": json.dumps({"16": 1})}
-    assert job.run(*NEW, environ=environ).returncode == 0
-    (run,) = runs(job.store)
-    assert "sqlite:" not in (run / "run.json").read_text()
+@pytest.mark.parametrize("is_option", [False, True])
+def test_a_password_is_stored_and_shown_nowhere(job, postgresql, is_option):
+    address = postgresql.password_url(postgresql.new_database())
+    environ = {"EPOCHS": json.dumps({"16": 1})}
+    if is_option:
+        ran = job.run(*NEW, "--jobs", address, environ=environ)
+        verbs = ("ls", "--jobs", address), ("report", "nightly", "--jobs", address)
+    else:
+        job.environ = {**job.environ, "JOULEWISE_JOBS": address}
+        ran = job.run(*NEW, environ=environ)
+        verbs = ("ls",), ("report", "nightly")
+    assert ran.returncode == 0
+    page = job.folder / "page.html"
+    listed, reported = job.verb(*verbs[0]), job.verb(*verbs[1], "-o", str(page))
+    assert (listed.returncode, reported.returncode) == (0, 0), reported.stderr
+    assert "nightly" in listed.stdout
+    assert not job.database.exists()  # it was PostgreSQL
+    texts = [ran.stdout, ran.stderr, listed.stdout, listed.stderr, reported.stderr]
+    files = [path for path in job.store.rglob("*") if path.is_file()]
+    assert len(runs(job.store)) == 1
+    for text in (
+        *texts,
+        *(path.read_bytes().decode("latin-1") for path in (*files, job.report, page)),
+    ):
+        assert "s3cret" not in text
 
 
 def test_a_metric_is_read_in_the_output(job):

@@ -105,5 +105,6 @@ def test_forget_keeps_the_runs(job):
 
 def test_without_a_store_there_are_no_jobs(job):
     ran = job.verb("ls")
-    assert "Traceback" not in ran.stderr
+    assert (ran.stdout, ran.returncode) == ("", 125)
+    assert "there is no job store" in ran.stderr
     assert not job.store.exists()

@@ -19,8 +19,7 @@ def command(store: Path, *, jobs: str | None, json_path: str | None) -> None:
     from joulewise.optimise.recurring.job_standing import find_standing, standing_json
 
     job_store = open_jobs(jobs, store)
-    names = [summary.definition.name for summary in job_store.jobs()]
-    standings = [find_standing(job_store.history(name)) for name in names]
+    standings = [find_standing(history) for history in job_store.histories()]
     if json_path:
         write_json({"jobs": [standing_json(standing) for standing in standings]}, json_path)
     if json_path == STDOUT:

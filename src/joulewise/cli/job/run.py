@@ -164,7 +164,7 @@ def command(
     )
     environ = original_environ()
     job_store = open_jobs(jobs, store, for_writing=True)
-    stored = {one.definition.name: one.definition for one in job_store.jobs()}.get(job_name)
+    stored = {one.name: one for one in job_store.jobs()}.get(job_name)
     job = define_job(wanted, command, stored, DEFAULT_POLICY)
     find_program(
         render(command[0], {job.parameter: str(job.default)}), environ.get("PATH", os.defpath)

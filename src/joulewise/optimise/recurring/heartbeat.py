@@ -12,10 +12,15 @@ class Heartbeat:
 
     A database may take long to answer, and the signals for the command must not wait for it. The
     first failure is reported once; the training goes on, and its outcome is told in the end.
+    ``renew`` is given whether it is still wanted: the thread must end before another command is
+    started.
     """
 
     def __init__(
-        self, renew: Callable[[], object], period_s: float, report: Callable[[str], None]
+        self,
+        renew: Callable[[Callable[[], bool]], object],
+        period_s: float,
+        report: Callable[[str], None],
     ) -> None:
         self._renew = renew
         self._period_s = period_s
@@ -53,7 +58,7 @@ class Heartbeat:
     def _renew_once(self) -> str:
         """Why it failed; empty where it did not."""
         try:
-            self._renew()
+            self._renew(lambda: not self._ended.is_set())
         except Exception as error:  # noqa: BLE001  # whatever a database raises
             return str(error) or type(error).__name__
         return ""

@@ -26,6 +26,7 @@ DEFAULT_ETA: Final = 0.5
 """Energy and time weigh the same, as in Zeus."""
 
 _TOO_LARGE: Final = 1 << 63  # for an integer in a database
+_MOST_EPOCHS: Final = (1 << 31) - 1  # of a column of type INTEGER in PostgreSQL
 _MOST_DIGITS: Final = len(str(_TOO_LARGE))
 _COMPARED: Final = ("parameter", "default", "target", "max_epochs", "eta")
 """Fields that must not change once something was learned, because it would be worth nothing."""
@@ -278,6 +279,17 @@ def check_definition(definition: JobDefinition) -> None:
         )
     if not all(abs(number) < _TOO_LARGE for number in (*definition.values, definition.seed)):
         raise UsageError("a value or the seed has more than 63 bits", "choose a smaller one")
+    if not 0 < definition.max_epochs <= _MOST_EPOCHS:
+        raise UsageError(
+            f"{definition.max_epochs} epochs are not between 1 and {_MOST_EPOCHS}",
+            "give --max-epochs as the most that a training may run",
+        )
+    if len(definition.values) > _MOST_VALUES:
+        raise UsageError(
+            f"job {definition.name} would have {len(definition.values)} values, more than the "
+            f"{_MOST_VALUES} that a job can have",
+            "take fewer, such as doublings",
+        )
 
 
 class Learned(Enum):

@@ -5,7 +5,11 @@ Where it cannot be loaded, or raises, the job goes on at its default.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data.jobs import JobDefinition
@@ -17,6 +21,11 @@ from joulewise.optimise.recurring.policy.plugins import load_policy
 if TYPE_CHECKING:
     from joulewise.optimise.recurring.policy.interface import PolicyFactory, RecurringPolicy
 
+LIMIT_S: Final = 60.0
+"""How long a policy may take for an answer (chosen). Meanwhile nobody else can ask it, nor use the
+SQLite file. Doubled, a PostgreSQL server would end its transaction first."""
+
+_AT_ONCE_S: Final = 1e-3  # a timer of 0 s would be none
 PLUGIN_ERRORS: Final = (Exception, SystemExit)
 """What a plug-in may raise: sys.exit() in it must not end the command, either."""
 
@@ -63,6 +72,55 @@ def policy_error(definition: JobDefinition, error: BaseException, what: str = ""
         f"{describe_error(error)}",
         "report this to who wrote the policy, or choose another one with --policy",
     )
+
+
+class _OverdueError(BaseException):
+    """No plug-in catches it, as it would an Exception."""
+
+
+@contextmanager
+def limit_time(definition: JobDefinition) -> Iterator[None]:
+    """End the calls of a policy with a PolicyError after LIMIT_S.
+
+    They are interrupted in the main thread, where alone a signal can do that; elsewhere, and inside
+    of compiled code, the error comes when they return.
+    """
+
+    def interrupt(*_: object) -> None:
+        raise _OverdueError
+
+    overdue = PolicyError(
+        f"the policy {definition.policy} of job {definition.name} did not answer within "
+        f"{LIMIT_S:g} s",
+        "report this to who wrote the policy, or choose another one with --policy",
+    )
+    begin_s = time.monotonic()
+    try:
+        with _alarm(LIMIT_S, interrupt):
+            yield
+    except _OverdueError:
+        raise overdue from None
+    if time.monotonic() - begin_s > LIMIT_S:
+        raise overdue
+
+
+@contextmanager
+def _alarm(after_s: float, handler: Callable[..., None]) -> Iterator[None]:
+    """Call a handler by SIGALRM, in the main thread; a timer of somebody else goes on after it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    begin_s = time.monotonic()
+    handler_before = signal.signal(signal.SIGALRM, handler)
+    left_s, period_s = signal.setitimer(signal.ITIMER_REAL, after_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler_before)
+        if left_s:
+            left_s = max(left_s - (time.monotonic() - begin_s), _AT_ONCE_S)
+            signal.setitimer(signal.ITIMER_REAL, left_s, period_s)
 
 
 def describe_error(error: BaseException) -> str:

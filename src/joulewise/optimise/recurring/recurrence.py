@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data.jobs import JobDefinition, JobTry, TryOutcome, TryStatus
-from joulewise.errors import JoulewiseError, PolicyError
+from joulewise.errors import ForgottenJobError, JoulewiseError, PolicyError
 from joulewise.optimise.recurring.heartbeat import Heartbeat
 from joulewise.optimise.recurring.job_hardware import JobHardware
 from joulewise.optimise.recurring.job_standing import (
@@ -30,7 +30,12 @@ from joulewise.optimise.recurring.memory_search import (
 )
 from joulewise.optimise.recurring.policy_plugins import describe_error, list_beliefs
 from joulewise.optimise.recurring.try_runner import FinishedTry, TrySettings, run_try
-from joulewise.optimise.recurring.untold_outcomes import keep_outcome
+from joulewise.optimise.recurring.untold_outcomes import (
+    FOLDER,
+    UntoldOutcome,
+    drop_outcome,
+    write_outcome,
+)
 
 if TYPE_CHECKING:
     from joulewise.optimise.recurring.policy.interface import BatchSizeBelief, PolicyFactory
@@ -239,35 +244,62 @@ class Recurrence:
             self._say(f"the job store does not answer ({problem}); the training goes on")
 
         value = int(str(job_try.settings[job.parameter]))
-        with Heartbeat(lambda: self._jobs.renew(key, _LEASE_S), _RENEW_S, report) as heartbeat:
+
+        def renew(is_wanted: Callable[[], bool]) -> bool:
+            return self._jobs.renew(key, _LEASE_S, is_wanted)
+
+        with Heartbeat(renew, _RENEW_S, report) as heartbeat:
+            ended = TryOutcome(TryStatus.FAILED)  # until the command has ended: nothing is learned
+
+            def end(outcome: TryOutcome) -> None:
+                nonlocal ended
+                ended = outcome
+                self._write(key, outcome, settings.store)
+
             try:
-                tags = _tags(job_try)
                 finished = run_try(
-                    job, value, job_try.budget, settings, tags=tags, on_begin=heartbeat.start
+                    job,
+                    value,
+                    job_try.budget,
+                    settings,
+                    tags=_tags(job_try),
+                    on_begin=heartbeat.start,
+                    on_end=end,
                 )
+                end(finished.outcome)
             except BaseException:
-                # The command could not be started, or Ctrl-C came before: nothing is learned.
-                self._tell(key, TryOutcome(TryStatus.FAILED), settings.store)
+                # The command could not be started, or Ctrl-C came before its cost was known.
+                self._tell(key, ended, settings.store)
                 raise
         self._tell(key, finished.outcome, settings.store)
         return finished
 
     def _tell(self, key: str, outcome: TryOutcome, store: Path) -> None:
+        """Tell the store of an outcome; it is in a file as long as the store does not have it."""
+        problem = self._write(key, outcome, store)
         try:
             self._jobs.tell(key, outcome)
-        except JoulewiseError as error:
-            self._keep(key, outcome, store, error.message)
+        except ForgottenJobError as error:
+            self._say(error.message)
         except Exception as error:  # noqa: BLE001  # the training is over: nothing may be lost
-            self._keep(key, outcome, store, f"{type(error).__name__}: {error}")
+            self._is_store_lost = True
+            why = error.message if isinstance(error, JoulewiseError) else describe_error(error)
+            self._say(
+                f"the outcome of the try is lost: {why}; {problem}"
+                if problem
+                else f"{why}: the outcome of the try is in {store / FOLDER}, and told at the next "
+                "`job run`"
+            )
+            return
+        drop_outcome(store, key)
 
-    def _keep(self, key: str, outcome: TryOutcome, store: Path, why: str) -> None:
-        self._is_store_lost = True
+    def _write(self, key: str, outcome: TryOutcome, store: Path) -> str:
+        """Why the outcome could not be written; empty where it was."""
         try:
-            path = keep_outcome(store, key, outcome)
+            write_outcome(store, key, UntoldOutcome(self._jobs.shown, outcome))
         except OSError as error:
-            self._say(f"the outcome of the try is lost: {why}; {error}")
-        else:
-            self._say(f"{why}: the outcome of the try is in {path}, and told at the next `job run`")
+            return str(error)
+        return ""
 
     def _beliefs(self) -> tuple[BatchSizeBelief, ...]:
         if self._is_store_lost:  # it was waited for when it should be told

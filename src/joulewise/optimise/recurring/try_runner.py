@@ -142,10 +142,12 @@ def run_try(
     *,
     tags: Sequence[str],
     on_begin: Callable[[], None] = lambda: None,
+    on_end: Callable[[TryOutcome], None] = lambda _: None,
 ) -> FinishedTry:
     """Run the command once, with the job's parameter at ``value``.
 
-    ``on_begin`` is called once the command runs.
+    ``on_begin`` is called once the command runs, ``on_end`` when it has ended, with what is known
+    before its cost is measured.
     """
     limits = TryLimits(budget, settings.max_power_w, settings.stop_at_target)
     output = TryOutput(job.target.metric, settings.pattern)
@@ -165,20 +167,25 @@ def run_try(
     ended = watched.command
     status, problem = _judge(job, watched, watch)
     tuning = read_tuning(ended.run) if ended.run else None
-    cost = measure_command(job, settings, ended, progress, tuning)
-    whole = cost if cost and not cost.is_at_least else None
     outcome = TryOutcome(
         status,
         epochs=progress.epochs_to_target or progress.epochs,
-        cost=whole.cost if whole else None,
-        epoch_cost=cost.epoch_cost if cost else None,
-        energy_j=whole.energy_j if whole else None,
-        time_s=cost.time_s if cost else None,
         metric_value=progress.best,
         run=ended.run.name if ended.run else None,
         exit_code=ended.exit_status,
         settings=_settings_of(job, value, tuning),
     )
+    on_end(outcome)
+    cost = measure_command(job, settings, ended, progress, tuning)
+    if cost is not None:
+        is_whole = not cost.is_at_least
+        outcome = replace(
+            outcome,
+            cost=cost.cost if is_whole else None,
+            epoch_cost=cost.epoch_cost,
+            energy_j=cost.energy_j if is_whole else None,
+            time_s=cost.time_s,
+        )
     return FinishedTry(
         outcome, ended, watch.stop, watched.is_asked, problem, cost, watched.unrestored
     )

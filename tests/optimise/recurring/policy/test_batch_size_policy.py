@@ -44,6 +44,16 @@ def test_tries_in_flight_before_anything_is_known_differ():
     assert asked == [128, 64, 256, 128]
 
 
+def test_a_try_that_was_not_asked_for_is_in_flight_beside_another_of_its_size():
+    chosen = policy()
+    assert chosen.ask()[0] == 128
+    chosen.start(128)
+    tell(chosen, 128, 20)
+    assert chosen.state()["in_flight"] == [SIZES.index(128)]
+    with pytest.raises(UsageError):
+        chosen.start(7)
+
+
 def test_nothing_is_believed_before_the_first_try():
     first = belief(policy(), 128)
     assert first.tries == 0

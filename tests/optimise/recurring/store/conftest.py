@@ -2,18 +2,6 @@
 
 import pytest
 
-from tests.helpers.postgresql import missing, postgres_server
-
-
-@pytest.fixture(scope="session")
-def postgresql():
-    """One server for all tests of a process; each has a database of its own."""
-    reason = missing()
-    if reason:
-        pytest.skip(reason)
-    with postgres_server() as server:
-        yield server
-
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def address(request, tmp_path):

@@ -1,8 +1,10 @@
 """What a job does with its store, on both databases."""
 
 import json
+import signal
 import sys
 import threading
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from joulewise.data.codec import decode, encode
 from joulewise.data.jobs import JobHistory, JobTarget, TryOutcome, TryStatus
 from joulewise.data.sweeps import Setting
-from joulewise.errors import JoulewiseError, PolicyError, UsageError
+from joulewise.errors import ForgottenJobError, PolicyError, UsageError
+from joulewise.optimise.recurring import policy_plugins
 from joulewise.optimise.recurring.store import open_job_store
 from joulewise.optimise.recurring.store.job_store import JobStore
 from tests.helpers.jobs import GPU_TYPE, JOB, LEASE_S, result
@@ -145,7 +148,16 @@ class TestDefinition:
 
     @pytest.mark.parametrize(
         "change",
-        [{"default": 9}, {"name": ""}, {"name": "a\nb"}, {"name": "\udcff"}, {"seed": 1 << 63}],
+        [
+            {"default": 9},
+            {"name": ""},
+            {"name": "a\nb"},
+            {"name": "\udcff"},
+            {"seed": 1 << 63},
+            {"max_epochs": 0},
+            {"max_epochs": 1 << 31},
+            {"values": tuple(range(1, 102))},
+        ],
     )
     def test_what_cannot_be_a_job_is_refused(self, store, change):
         with pytest.raises(UsageError):
@@ -272,7 +284,40 @@ class TestWhatThePolicyIsTold:
         )
         store.tell(started.key, result(1.0))
         ask(store, number)
-        assert (saved_account(store)["asks"], len(saved_account(store)["told"])) == (1, 1)
+        saved = saved_account(store)
+        assert (saved["asks"], saved["started"], len(saved["told"])) == (1, [16], 1)
+
+    def test_a_try_is_in_flight_before_it_ends_also_where_the_policy_was_not_asked(
+        self, store, number
+    ):
+        """So that a policy can keep a list of what is in flight, and remove from it."""
+        strict = StrictFactory()
+        first = store.start_try(
+            JOB.name, number, GPU_TYPE, host="node1", value=JOB.default, lease_s=LEASE_S
+        )
+        asked = ask(store, number, strict)  # the first is started for it
+        store.tell(first.key, result(1.0))
+        store.define(replace(JOB, values=(*JOB.values, 64)))
+        ask(store, number, strict)  # made again, while one is in flight
+        store.tell(asked.key, TryOutcome(TryStatus.CRASHED))
+        ask(store, number, strict)
+        saved = saved_account(store)
+        assert (len(saved["told"]), len(saved["crashed"]), saved["cancelled"]) == (1, 1, [])
+        assert len(saved["flying"]) == 2
+
+    def test_it_is_told_of_late_outcomes_and_of_revived_tries_in_flight(self, store, number, clock):
+        strict = StrictFactory()
+        late, revived = ask(store, number, strict), ask(store, number, strict)
+        clock.advance(LEASE_S + 1)
+        ask(store, number, strict)
+        assert len(saved_account(store)["flying"]) == 1
+        store.tell(late.key, result(5.0))
+        store.renew(revived.key, LEASE_S)
+        ask(store, number, strict)
+        assert len(saved_account(store)["flying"]) == 3
+        store.tell(revived.key, TryOutcome(TryStatus.FAILED))
+        ask(store, number, strict)
+        assert len(saved_account(store)["flying"]) == 3
 
 
 class TestLostWorkers:
@@ -290,10 +335,31 @@ class TestLostWorkers:
         for _ in range(3):
             clock.advance(LEASE_S - 1)
             assert store.renew(started.key, LEASE_S)
-        assert store.expire() == 0
+        (one,) = store.history(JOB.name).tries
+        assert one.status is TryStatus.RUNNING
+        clock.advance(LEASE_S)
+        lease_ends_ns = clock.now_ns
+        clock.advance(3600)
+        (one,) = store.history(JOB.name).tries
+        assert (one.status, one.ended_wall_ns) == (TryStatus.EXPIRED, lease_ends_ns)
+        assert store.histories()[0].tries == (one,)
+        assert store.export(JOB.name)[0]["status"] == "expired"
+
+    @pytest.mark.parametrize("is_cancelled", [False, True])
+    def test_a_worker_that_was_away_is_running_again_when_it_renews(
+        self, store, number, clock, is_cancelled
+    ):
+        away = ask(store, number)
         clock.advance(LEASE_S + 1)
-        assert store.expire() == 1
-        assert not store.renew(started.key, LEASE_S)
+        if is_cancelled:
+            ask(store, number)
+        assert store.renew(away.key, LEASE_S)
+        assert store.history(JOB.name).tries[0] == away
+        ask(store, number)
+        assert saved_account(store)["started"] == ([16] if is_cancelled else [])
+        store.tell(away.key, result(5.0))
+        assert not store.renew(away.key, LEASE_S)
+        assert store.history(JOB.name).tries[0].status is TryStatus.REACHED
 
     @pytest.mark.parametrize("is_cancelled", [False, True])
     def test_a_worker_that_was_only_away_still_tells_and_counts_once(
@@ -303,14 +369,46 @@ class TestLostWorkers:
         clock.advance(LEASE_S + 1)
         if is_cancelled:
             ask(store, number)  # the policy hears that it was lost
-        else:
-            store.expire()
         assert store.tell(late.key, result(5.0))
         assert not store.tell(late.key, result(5.0))
         for _ in range(2):
             ask(store, number)
         assert [row[3] for row in saved_account(store)["told"]] == [5.0]
         assert saved_account(store)["cancelled"] == ([16] if is_cancelled else [])
+        assert saved_account(store)["started"] == ([16] if is_cancelled else [])
+
+
+class StrictPolicy(LedgerPolicy):
+    """Fails where a try ends that is not in flight."""
+
+    def ask(self):
+        value, budget = super().ask()
+        self.account.setdefault("flying", []).append(value)
+        return value, budget
+
+    def start(self, batch_size):
+        super().start(batch_size)
+        self.account.setdefault("flying", []).append(batch_size)
+
+    def tell(self, batch_size, **more):
+        self.account["flying"].remove(batch_size)
+        super().tell(batch_size, **more)
+
+    def crash(self, batch_size):
+        self.account["flying"].remove(batch_size)
+        super().crash(batch_size)
+
+    def cancel(self, batch_size):
+        self.account["flying"].remove(batch_size)
+        super().cancel(batch_size)
+
+
+class StrictFactory(LedgerFactory):
+    def __call__(self, **arguments):
+        return StrictPolicy(super().__call__(**arguments).account)
+
+    def restore(self, state, version):
+        return StrictPolicy(super().restore(state, version).account)
 
 
 class BudgetFactory(LedgerFactory):
@@ -381,6 +479,48 @@ class TestPoliciesThatFail:
         with pytest.raises(PolicyError) as failed:
             ask(store, number, factory)
         assert why in failed.value.message
+
+    def test_one_that_does_not_answer_is_interrupted(self, store, number, monkeypatch):
+        monkeypatch.setattr(policy_plugins, "LIMIT_S", 0.05)
+
+        def hang(*_, **__):
+            while True:
+                with suppress(Exception):
+                    threading.Event().wait(0.01)
+
+        calls = []
+        for method in ("__call__", "restore"):
+            before = store.history(JOB.name)
+            factory = type("Hanging", (LedgerFactory,), {method: hang})()
+            with pytest.raises(PolicyError, match="did not answer within"):
+                calls.append(ask(store, number, factory))
+            assert store.history(JOB.name) == before
+            monkeypatch.setattr(policy_plugins, "LIMIT_S", 60.0)
+            ask(store, number)
+            monkeypatch.setattr(policy_plugins, "LIMIT_S", 0.05)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+
+    def test_one_that_is_too_late_is_not_asked_again(self, postgresql, monkeypatch):
+        """Not even where the server has ended the transaction meanwhile, as after 120 s."""
+        address = postgresql.url(name := postgresql.new_database())
+        store = JobStore.open(address)
+        store.define(JOB)
+        number = store.begin_recurrence(JOB.name, GPU_TYPE, max_power_w=250.0, host="node1")
+        others = f"datname = '{name}' AND pid <> pg_backend_pid()"
+        asked = []
+
+        class LateFactory(LedgerFactory):
+            def __call__(self, **arguments):
+                asked.append(1)
+                end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"
+                assert postgresql.execute(end, name) == [(True,)]
+                return super().__call__(**arguments)
+
+        monkeypatch.setattr(policy_plugins, "_alarm", lambda *_: nullcontext())
+        monkeypatch.setattr(policy_plugins, "LIMIT_S", 0.0)
+        with pytest.raises(PolicyError, match="did not answer"):
+            ask(store, number, LateFactory())
+        assert asked == [1]
 
     def test_an_outcome_that_it_cannot_be_told_is_not_lost(self, store, number):
         store.tell(ask(store, number).key, result(5.0))
@@ -498,16 +638,16 @@ class TestAtTheSameTime:
 
 
 class TestShowing:
-    def test_jobs_are_counted(self, store, number, clock):
+    def test_all_histories_are_read_at_once(self, store, number, clock):
         store.define(replace(JOB, name="a-job"))
         store.tell(ask(store, number).key, result(5.0))
         clock.advance(5)
         ask(store, number)
-        unused, used = store.jobs()
-        assert (unused.definition.name, unused.recurrences, unused.tries) == ("a-job", 0, 0)
-        assert unused.last_wall_ns is None
-        assert (used.recurrences, used.tries, used.running) == (1, 1, 1)
-        assert used.last_wall_ns == clock.now_ns
+        assert [one.name for one in store.jobs()] == ["a-job", JOB.name]
+        unused, used = store.histories()
+        assert unused.tries == ()
+        assert used == store.history(JOB.name)
+        assert len(used.tries) == 2
 
     def test_an_export_has_the_same_columns_in_each_row(self, store, number):
         limited = replace(result(5.0), settings=Setting.of({"power_limit_w": 150.0}))
@@ -527,10 +667,10 @@ class TestShowing:
         store.define(replace(JOB, name="other"))
         started = ask(store, number)
         assert store.forget(JOB.name) == 1
-        assert [each.definition.name for each in store.jobs()] == ["other"]
+        assert [each.name for each in store.jobs()] == ["other"]
         with pytest.raises(UsageError):
             store.history(JOB.name)
-        with pytest.raises(JoulewiseError, match="forgotten"):
+        with pytest.raises(ForgottenJobError):
             store.tell(started.key, result(5.0))
         store.define(replace(JOB, eta=1.0))
         assert store.history(JOB.name).tries == ()

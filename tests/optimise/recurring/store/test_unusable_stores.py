@@ -18,6 +18,7 @@ from joulewise.optimise.recurring.store import (
     open_job_store,
 )
 from joulewise.optimise.recurring.store.address import redact_address, sqlite_path
+from joulewise.optimise.recurring.store.job_store import JobStore
 from tests.helpers.jobs import GPU_TYPE, JOB, LEASE_S, result
 from tests.helpers.ledger_policy import LedgerFactory
 from tests.helpers.mounts import mounted_tmpfs
@@ -186,7 +187,7 @@ class TestSqlite:
             assert "cannot be opened for writing" in refusal(disk / "jobs.sqlite").message
             assert "cannot be opened for writing" in refusal(disk / "other.sqlite").message
             reader = open_job_store(disk / "jobs.sqlite", for_writing=False)
-            assert [each.definition for each in reader.jobs()] == [JOB]
+            assert reader.jobs() == (JOB,)
 
     def test_one_that_is_locked_for_good(self, tmp_path, monkeypatch):
         monkeypatch.setattr(database, "_BUSY_S", 0.01)
@@ -200,18 +201,33 @@ class TestSqlite:
         other.close()
         store.define(JOB)
 
-    def test_a_network_file_system_and_a_second_host(self, tmp_path, monkeypatch):
-        store = open_job_store(tmp_path / "jobs.sqlite")
-        store.define(JOB)
+    def test_a_network_file_system_and_a_second_host(self, tmp_path, monkeypatch, clock):
+        path = tmp_path / "jobs.sqlite"
         monkeypatch.setattr(job_store, "network_file_system", lambda _: "nfs4")
-        for _ in range(2):
-            number = store.begin_recurrence(JOB.name, GPU_TYPE, max_power_w=250.0, host="node1")
-            store.ask(
-                JOB.name, number, GPU_TYPE, host="node1", factory=LedgerFactory(), lease_s=LEASE_S
+        store = JobStore.open(path, now_ns=clock)
+        store.define(JOB)
+
+        def begin(host):
+            number = store.begin_recurrence(JOB.name, GPU_TYPE, max_power_w=250.0, host=host)
+            return store.ask(
+                JOB.name, number, GPU_TYPE, host=host, factory=LedgerFactory(), lease_s=LEASE_S
             )
+
+        for _ in range(2):  # a host may run several
+            started = begin("node1")
+        monkeypatch.setattr(socket, "gethostname", lambda: "node2")
+        content = path.read_bytes()
         with pytest.raises(UsageError, match=r"nfs4.*node1") as refused:
-            store.begin_recurrence(JOB.name, GPU_TYPE, max_power_w=250.0, host="node2")
+            JobStore.open(path, now_ns=clock)
         assert "PostgreSQL" in refused.value.hint
+        assert path.read_bytes() == content
+        JobStore.open(path, for_writing=False, now_ns=clock).jobs()
+        with pytest.raises(UsageError, match=r"nfs4.*node1"):
+            begin("node2")
+        clock.advance(LEASE_S + 1)  # the one was lost, and the other ends
+        store.tell(started.key, result(5.0))
+        JobStore.open(path, now_ns=clock)
+        assert begin("node2").recurrence == 3
 
     def test_a_network_file_system_has_no_write_ahead_log(self, tmp_path, monkeypatch):
         modes = {}
@@ -281,7 +297,7 @@ class TestPostgresql:
         open_job_store(postgresql.url(name)).define(JOB)
         postgresql.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO team", name)
         reader = open_job_store(postgresql.password_url(name), for_writing=False)
-        assert [each.definition for each in reader.jobs()] == [JOB]
+        assert reader.jobs() == (JOB,)
         with pytest.raises(JoulewiseError, match="refuses this user"):
             reader.forget(JOB.name)
 

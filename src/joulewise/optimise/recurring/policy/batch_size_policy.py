@@ -99,6 +99,9 @@ class BatchSizePolicy:
         self._in_flight.append(i)
         return self._batch_sizes[i], budget
 
+    def start(self, batch_size: int) -> None:
+        self._in_flight.append(self._index(batch_size))
+
     def tell(
         self, batch_size: int, *, reached: bool, epochs: int, cost: float, epoch_cost: float
     ) -> None:
@@ -192,15 +195,18 @@ class BatchSizePolicy:
             self._costs.add_elsewhere(i, earlier.epoch_cost, earlier.weight)
 
     def _end_try(self, batch_size: int) -> int:
+        i = self._index(batch_size)
+        if i in self._in_flight:
+            self._in_flight.remove(i)
+        return i
+
+    def _index(self, batch_size: int) -> int:
         if batch_size not in self._batch_sizes:
             raise UsageError(
                 f"Batch size {batch_size} is not one of this job's.",
                 f"Its batch sizes are {', '.join(map(str, self._batch_sizes))}.",
             )
-        i = self._batch_sizes.index(batch_size)
-        if i in self._in_flight:
-            self._in_flight.remove(i)
-        return i
+        return self._batch_sizes.index(batch_size)
 
     def _by_knowledge_gradient(self, rng: np.random.Generator) -> tuple[int, float]:
         samples = self._sample(_SAMPLES, rng)

@@ -1,8 +1,9 @@
 """What a policy of a recurring job offers: it is asked for a batch size, and told what came of it.
 
 A policy belongs to one job on one type of GPU. It knows no clock, no file and no GPU: whoever runs
-the job asks it before each try, and ends that try with exactly one of ``tell``, ``crash`` and
-``cancel``. Several tries may be in flight, and they may end in any order.
+the job asks it before each try, or says by ``start`` which try runs without having been asked for.
+Either way the try is in flight, and ends with exactly one of ``tell``, ``crash`` and ``cancel``.
+Several tries may be in flight, also at the same batch size, and they may end in any order.
 """
 
 from __future__ import annotations
@@ -66,13 +67,23 @@ class RecurringPolicy(Protocol):
         The try is in flight from now on.
         """
 
+    def start(self, batch_size: int) -> None:
+        """Count a try as in flight that was not asked for. There are three such cases.
+
+        - its batch size was chosen without the policy: the job's default after an error of the
+          policy, or what the search for the largest that fits in memory tried;
+        - it was cancelled, because its worker was lost, and the worker was only away;
+        - the policy is new, and the job has tries from before: of each that has ended, ``start``
+          is followed by its end at once, and those that still run come last.
+        """
+
     def tell(
         self, batch_size: int, *, reached: bool, epochs: int, cost: float, epoch_cost: float
     ) -> None:
         """End the try in flight at ``batch_size`` with its result.
 
         Args:
-            batch_size: As it was asked for.
+            batch_size: As it was asked for or started.
             reached: Whether the target was reached; else it was stopped, or ran out of epochs.
             epochs: How many epochs it ran.
             cost: Of the whole try, in joules.

@@ -54,7 +54,7 @@ _BUSY_S: Final = 10.0
 
 _IDLE_S: Final = 120
 """After so long without a statement, PostgreSQL ends a transaction and frees its locks: the host of
-its worker has died. Chosen: a policy must answer in that time."""
+its worker has died. Chosen: twice what a policy may take for an answer."""
 
 _MIGRATION_LOCK: Final = 0x6A6F756C  # any number that others do not use: "joul" in ASCII
 
@@ -69,19 +69,27 @@ _READ: Final = "BEGIN"
 _WRITE: Final = "BEGIN IMMEDIATE"
 _NONE: Final = ""
 
-_PASSING_STATES: Final = {"53300", "55P03"}
-"""SQLSTATE: too many connections, lock not available. And these classes: connection, transaction
-rolled back (deadlock), operator intervention (shutdown)."""
+_TOO_MANY: Final = "53300"  # SQLSTATE: too many connections
 _PASSING_CLASSES: Final = {"08", "40", "57"}
+"""Of SQLSTATEs: connection, transaction rolled back (deadlock), operator (shutdown)."""
 _REFUSED_STATES: Final = {"42501", "3F000"}  # no privilege, no schema that may be written
 _WAS_IDLE: Final = "25P03"  # SQLSTATE: longer than _IDLE_S, as when our process had been stopped
 
 
 class Database:
-    """A job store's connections. ``now_ns`` is the wall clock to use in place of the server's."""
+    """A job store's connections.
+
+    ``now_ns`` is the wall clock to use in place of the server's. ``check`` is called before
+    anything is written to a SQLite file, and may refuse it.
+    """
 
     def __init__(
-        self, address: str | Path, *, for_writing: bool, now_ns: Callable[[], int] | None = None
+        self,
+        address: str | Path,
+        *,
+        for_writing: bool,
+        now_ns: Callable[[], int] | None = None,
+        check: Callable[[Database, Connection], None] = lambda *_: None,
     ) -> None:
         self.shown = redact_address(address)
         self.path = sqlite_path(address)
@@ -93,6 +101,8 @@ class Database:
             self._engine = self._postgresql_engine(str(address))
         else:
             self._engine = self._sqlite_engine(self.path)
+        if for_writing and self.path is not None:
+            self.read(lambda connection: check(self, connection))
         self._migrate()
         self._was_reached = True
 
@@ -100,9 +110,19 @@ class Database:
         """Run a query on one state of the database."""
         return self._repeat(action, begin=_READ)
 
-    def write(self, action: Callable[[Connection], _Result]) -> _Result:
-        """Run an action in a transaction: all of it happens, or nothing."""
-        return self._repeat(action, begin=_WRITE)
+    def write(
+        self,
+        action: Callable[[Connection], _Result],
+        *,
+        is_wanted: Callable[[], bool] = lambda: True,
+        on_silence: Callable[[str], None] = lambda _: None,
+    ) -> _Result:
+        """Run an action in a transaction: all of it happens, or nothing.
+
+        It is not repeated once it is no longer wanted. ``on_silence`` is told, once, where it is
+        repeated because the server does not answer.
+        """
+        return self._repeat(action, begin=_WRITE, is_wanted=is_wanted, on_silence=on_silence)
 
     def now_ns(self, connection: Connection) -> int:
         """The wall clock, in PostgreSQL the server's: the hosts' may differ."""
@@ -113,16 +133,36 @@ class Database:
         query = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1e6 AS bigint)"
         return int(connection.exec_driver_sql(query).scalar_one()) * 1000
 
-    def _repeat(self, action: Callable[[Connection], _Result], *, begin: str) -> _Result:
+    def _repeat(
+        self,
+        action: Callable[[Connection], _Result],
+        *,
+        begin: str,
+        is_wanted: Callable[[], bool] = lambda: True,
+        on_silence: Callable[[str], None] = lambda _: None,
+    ) -> _Result:
         failed_s = None  # when it failed first
         while True:
             try:
+                refused: JoulewiseError | None = None
                 with self._connect(begin) as connection, connection.begin():
-                    return action(connection)
+                    try:
+                        return action(connection)
+                    except JoulewiseError as error:
+                        refused = error
+                        raise
             except DBAPIError as error:
+                if refused is not None:  # there was nothing left to undo: the connection was lost
+                    raise refused from None
+                patience_s, is_first = self._patience_s(error), failed_s is None
                 failed_s = failed_s or time.monotonic()
-                if time.monotonic() - failed_s >= self._patience_s(error):
+                if time.monotonic() - failed_s >= patience_s or not is_wanted():
                     raise self._explained(error) from None
+                if is_first and patience_s == _SERVER_PATIENCE_S:
+                    on_silence(
+                        f"the job store {self.shown} does not answer: it is waited for, "
+                        f"{patience_s:.0f} s at most"
+                    )
             # Random, so that workers who were refused together do not come back together.
             _pause(random.uniform(0.01, 0.2))  # noqa: S311
 
@@ -257,7 +297,7 @@ class Database:
         if self.path is not None:
             return _LOCK_PATIENCE_S if "locked" in text or "busy" in text else 0.0
         state = getattr(error.orig, "sqlstate", None)
-        if state in _PASSING_STATES or "too many clients" in text or "starting up" in text:
+        if state == _TOO_MANY or "too many clients" in text or "starting up" in text:
             return _LOCK_PATIENCE_S
         if state is None:
             is_lost = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
@@ -277,10 +317,6 @@ class Database:
             return JoulewiseError(
                 f"{store} cannot be reached: {reason}",
                 "check its address, that the server runs and lets this user in, and the network",
-            )
-        if state == _WAS_IDLE:
-            return JoulewiseError(
-                f"the policy did not answer within {_IDLE_S} s", "choose another policy"
             )
         if state in _REFUSED_STATES:
             return JoulewiseError(

@@ -11,11 +11,12 @@ writes has the whole file.
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -24,18 +25,20 @@ from joulewise.data.codec import encode
 from joulewise.data.jobs import (
     JobDefinition,
     JobHistory,
-    JobSummary,
     JobTry,
     TryOutcome,
 )
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import ForgottenJobError, UsageError
 from joulewise.optimise.recurring.job_definition import check_definition, merge_definitions
 from joulewise.optimise.recurring.policy.interface import PolicyFactory, RecurringPolicy
+from joulewise.optimise.recurring.policy_plugins import limit_time
 from joulewise.optimise.recurring.store import policy_calls, queries, rows
 from joulewise.optimise.recurring.store.database import Database
 from joulewise.optimise.recurring.store.tables import JOBS, POLICIES, TRIES
 from joulewise.store.files import network_file_system
 from joulewise.units import NS_PER_S
+
+_UNDER_WAY: Final = (queries.RUNNING, queries.EXPIRED)  # a lost worker may have been away only
 
 
 class JobStore:
@@ -65,7 +68,14 @@ class JobStore:
         Raises:
             JoulewiseError: It cannot be reached or read, or is of a newer joulewise.
         """
-        database = Database(address, for_writing=for_writing, now_ns=now_ns)
+        database = Database(
+            address,
+            for_writing=for_writing,
+            now_ns=now_ns,
+            check=lambda database, connection: _refuse_shared_file(
+                database, connection, socket.gethostname()
+            ),
+        )
         return cls(database, warn or (lambda _: None))
 
     @property
@@ -122,7 +132,7 @@ class JobStore:
 
         def change(connection: Connection) -> int:
             found = queries.read_job(connection, job, queries.lock_for_change)
-            self._refuse_shared_file(connection, host)
+            _refuse_shared_file(self._database, connection, host)
             number = int(found.recurrences) + 1
             connection.execute(
                 sa.update(JOBS).where(JOBS.c.id == found.id).values(recurrences=number)
@@ -157,11 +167,12 @@ class JobStore:
             if started is not None:
                 return started  # the answer to our commit was lost
             now_ns = self._database.now_ns(connection)
-            queries.expire(connection, now_ns, found.id, gpu_type)
+            queries.expire(connection, now_ns, found, gpu_type)
             inputs = queries.read_policy_inputs(connection, found, policy_row)
-            policy = policy_calls.current_policy(factory, inputs, self._warn)
-            value, budget = policy_calls.ask_policy(policy, inputs.definition)
-            state, version = policy_calls.save_state(factory, policy, inputs.definition)
+            with limit_time(inputs.definition):
+                policy = policy_calls.current_policy(factory, inputs, self._warn)
+                value, budget = policy_calls.ask_policy(policy, inputs.definition)
+                state, version = policy_calls.save_state(factory, policy, inputs.definition)
             queries.save_policy(connection, found, inputs, state, version)
             return queries.insert_try(
                 connection,
@@ -171,6 +182,7 @@ class JobStore:
                 recurrence=recurrence,
                 value=value,
                 budget=budget,
+                told=queries.RUNNING,
                 host=host,
                 started_wall_ns=now_ns,
                 lease_ends_wall_ns=now_ns + round(lease_s * NS_PER_S),
@@ -215,56 +227,52 @@ class JobStore:
 
         return self._database.write(change)
 
-    def renew(self, try_key: str, lease_s: float) -> bool:
-        """Say that the worker of a try is alive. False where the try is no longer running.
+    def renew(
+        self, try_key: str, lease_s: float, is_wanted: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """Say that the worker of a try is alive. False where its outcome is known.
 
-        It may then have expired while its host was away, and can still be told of.
+        A try that expired while its host was away is running again. Where the store does not
+        answer, it is tried again as long as ``is_wanted``.
         """
 
         def change(connection: Connection) -> bool:
             ends_ns = self._database.now_ns(connection) + round(lease_s * NS_PER_S)
             done = connection.execute(
                 sa.update(TRIES)
-                .where(TRIES.c.key == try_key, TRIES.c.status == queries.RUNNING)
-                .values(lease_ends_wall_ns=ends_ns)
+                .where(TRIES.c.key == try_key, TRIES.c.status.in_(_UNDER_WAY))
+                .values(lease_ends_wall_ns=ends_ns, status=queries.RUNNING, ended_wall_ns=None)
             )
             return done.rowcount == 1
 
-        return self._database.write(change)
+        return self._database.write(change, is_wanted=is_wanted)
 
     def tell(self, try_key: str, outcome: TryOutcome) -> bool:
         """Store how a try ended. False where that is known already: nothing is changed then.
 
-        The policy hears of it at the next :meth:`ask`, or in :meth:`policy`.
+        The policy hears of it at the next :meth:`ask`, or in :meth:`policy`. Raises
+        ForgottenJobError where there is no such try any more.
         """
-        if outcome.status.value in {queries.RUNNING, queries.EXPIRED}:
+        if outcome.status.value in _UNDER_WAY:
             raise ValueError(f"a worker cannot tell that its try is {outcome.status.value}")
         row = rows.outcome_row(outcome)
 
         def change(connection: Connection) -> bool:
             done = connection.execute(
                 sa.update(TRIES)
-                .where(
-                    TRIES.c.key == try_key, TRIES.c.status.in_([queries.RUNNING, queries.EXPIRED])
-                )
+                .where(TRIES.c.key == try_key, TRIES.c.status.in_(_UNDER_WAY))
                 .values({**row, "ended_wall_ns": self._database.now_ns(connection)})
             )
             if done.rowcount == 1:
                 return True
             if connection.execute(sa.select(TRIES.c.id).where(TRIES.c.key == try_key)).first():
                 return False
-            raise JoulewiseError(
+            raise ForgottenJobError(
                 "the job of this try was forgotten while it ran, so its outcome is not stored",
                 "the next recurrence defines the job again",
             )
 
-        return self._database.write(change)
-
-    def expire(self) -> int:
-        """End the tries of all lost workers as expired; how many there were."""
-        return self._database.write(
-            lambda connection: queries.expire(connection, self._database.now_ns(connection))
-        )
+        return self._database.write(change, on_silence=self._warn)
 
     def policy(self, job: str, gpu_type: str, factory: PolicyFactory) -> RecurringPolicy:
         """The policy as of now, told of all tries that ended; nothing that it does is stored."""
@@ -274,38 +282,27 @@ class JobStore:
             inputs = queries.read_policy_inputs(
                 connection, found, queries.read_policy(connection, found, gpu_type)
             )
-            return policy_calls.current_policy(factory, inputs, self._warn)
+            with limit_time(inputs.definition):
+                return policy_calls.current_policy(factory, inputs, self._warn)
 
         return self._database.read(query)
 
-    def jobs(self) -> tuple[JobSummary, ...]:
+    def jobs(self) -> tuple[JobDefinition, ...]:
         """All jobs, by name."""
 
-        def query(connection: Connection) -> tuple[JobSummary, ...]:
-            is_running = sa.case((TRIES.c.status == queries.RUNNING, 1), else_=0)
-            last_ns = sa.func.max(sa.func.coalesce(TRIES.c.ended_wall_ns, TRIES.c.started_wall_ns))
-            counts = {
-                row.job_id: row
-                for row in connection.execute(
-                    sa.select(
-                        TRIES.c.job_id,
-                        sa.func.count().label("tries"),
-                        sa.func.sum(is_running).label("running"),
-                        last_ns.label("last_wall_ns"),
-                    ).group_by(TRIES.c.job_id)
-                )
-            }
-            return tuple(
-                JobSummary(
-                    definition=rows.definition_of(job),
-                    recurrences=job.recurrences,
-                    tries=int(count.tries - count.running) if count else 0,
-                    running=int(count.running) if count else 0,
-                    last_wall_ns=count.last_wall_ns if count else None,
-                )
-                for job in connection.execute(sa.select(JOBS).order_by(JOBS.c.name))
-                for count in [counts.get(job.id)]
-            )
+        def query(connection: Connection) -> tuple[JobDefinition, ...]:
+            jobs = connection.execute(sa.select(JOBS).order_by(JOBS.c.name))
+            return tuple(rows.definition_of(job) for job in jobs)
+
+        return self._database.read(query)
+
+    def histories(self) -> tuple[JobHistory, ...]:
+        """All that is known of all jobs at one moment, by name."""
+
+        def query(connection: Connection) -> tuple[JobHistory, ...]:
+            now_ns = self._database.now_ns(connection)
+            jobs = connection.execute(sa.select(JOBS).order_by(JOBS.c.name)).all()
+            return tuple(queries.read_history(connection, job, now_ns) for job in jobs)
 
         return self._database.read(query)
 
@@ -313,18 +310,8 @@ class JobStore:
         """All that is known of a job; a UsageError where there is none of that name."""
 
         def query(connection: Connection) -> JobHistory:
-            job = queries.read_job(connection, name)
-            states = sa.select(POLICIES).where(POLICIES.c.job_id == job.id)
-            return JobHistory(
-                definition=rows.definition_of(job),
-                tries=queries.read_tries(
-                    connection, queries.tries_of(job).order_by(TRIES.c.id), job
-                ),
-                policy_states=tuple(
-                    rows.policy_state_of(row)
-                    for row in connection.execute(states.order_by(POLICIES.c.gpu_type))
-                ),
-            )
+            now_ns = self._database.now_ns(connection)
+            return queries.read_history(connection, queries.read_job(connection, name), now_ns)
 
         return self._database.read(query)
 
@@ -349,19 +336,19 @@ class JobStore:
         axes = dict.fromkeys(axis for each in history.tries for axis in each.settings)
         return [_flat(history.definition, each, axes) for each in history.tries]
 
-    def _refuse_shared_file(self, connection: Connection, host: str) -> None:
-        """Locks of SQLite do not hold between machines on a network file system."""
-        kind = self._database.path and network_file_system(self._database.path)
-        if not kind:
-            return
-        query = sa.select(TRIES.c.host).where(TRIES.c.host != host).limit(1)
-        other = connection.execute(query).scalar()
-        if other is not None:
-            raise UsageError(
-                f"{self.shown} is on a network file system ({kind}) and was used by {other}, too: "
-                "there, two hosts at once can damage a SQLite file",
-                "give a PostgreSQL database with --jobs, or use one host only",
-            )
+
+def _refuse_shared_file(database: Database, connection: Connection, host: str) -> None:
+    """Locks of SQLite do not hold between machines on a network file system."""
+    kind = database.path and network_file_system(database.path)
+    if not kind or not sa.inspect(connection).has_table(TRIES.name):
+        return
+    other = queries.find_other_host(connection, host, database.now_ns(connection))
+    if other is not None:
+        raise UsageError(
+            f"{database.shown} is on a network file system ({kind}), and {other} runs a try of a "
+            "job in it now: there, two hosts at once can damage a SQLite file",
+            "give a PostgreSQL database with --jobs, or wait until the other host has ended",
+        )
 
 
 def _flat(definition: JobDefinition, job_try: JobTry, axes: Iterable[str]) -> dict[str, Any]:

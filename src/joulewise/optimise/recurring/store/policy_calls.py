@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,9 +36,11 @@ class PolicyInputs:
     """All that a policy is made from.
 
     - ``state``, ``version``: what it saved last; None for a new one
-    - ``untold``: the tries on its GPU type that have ended since, in that order
-    - ``load_tries``: all tries of the job that ended, in that order; called where the state is not
-      enough
+    - ``untold``: the tries on its GPU type that do not stand as it knows them: those that have
+      ended since, in that order, and then those that run without having been asked for
+    - ``in_flight``: the keys of those that are in flight, as far as it knows
+    - ``load_tries``: all tries of the job, those that ended in that order; called where the state
+      is not enough
     """
 
     definition: JobDefinition
@@ -47,6 +49,7 @@ class PolicyInputs:
     state: str | None
     version: int | None
     untold: tuple[JobTry, ...]
+    in_flight: frozenset[str]
     load_tries: Callable[[], tuple[JobTry, ...]]
 
 
@@ -108,20 +111,15 @@ def _restored(factory: PolicyFactory, inputs: PolicyInputs) -> RecurringPolicy:
     if state is None or inputs.version is None:
         raise ValueError("it is damaged")
     policy = factory.restore(state, inputs.version)
-    _tell(policy, inputs.definition, inputs.untold)
+    _tell(policy, inputs.definition, inputs.untold, inputs.in_flight)
     return policy
 
 
 def _rebuilt(
-    factory: PolicyFactory, inputs: PolicyInputs, tries: Iterable[JobTry]
+    factory: PolicyFactory, inputs: PolicyInputs, tries: Sequence[JobTry]
 ) -> RecurringPolicy:
-    # What says nothing of a value is left out: a new policy has no tries in flight to cancel.
     definition = inputs.definition
-    telling = [
-        each
-        for each in tries
-        if _says_something(each) and _value(definition, each) in definition.values
-    ]
+    own = [each for each in tries if each.gpu_type == inputs.gpu_type]
     policy = factory(
         batch_sizes=definition.values,
         default=definition.default,
@@ -136,29 +134,51 @@ def _rebuilt(
                 epochs=each.epochs,
                 epoch_cost=each.epoch_cost,
             )
-            for each in telling
-            if each.gpu_type != inputs.gpu_type and each.epochs and each.epoch_cost
+            for each in tries
+            if each.gpu_type != inputs.gpu_type
+            and _says_something(each)
+            and each.epochs
+            and each.epoch_cost
+            if _value(definition, each) in definition.values
         ],
     )
-    _tell(policy, definition, (each for each in telling if each.gpu_type == inputs.gpu_type))
+    _tell(policy, definition, own, frozenset())
     return policy
 
 
-def _tell(policy: RecurringPolicy, definition: JobDefinition, tries: Iterable[JobTry]) -> None:
+def _tell(
+    policy: RecurringPolicy,
+    definition: JobDefinition,
+    tries: Sequence[JobTry],
+    in_flight: frozenset[str],
+) -> None:
+    """Tell a policy how tries stand, of which it has those ``in_flight`` in flight."""
     for each in tries:
         value = _value(definition, each)
-        if each.status is TryStatus.CRASHED:
-            policy.crash(value)
-        elif _says_something(each):
-            policy.tell(
-                value,
-                reached=each.status is TryStatus.REACHED,
-                epochs=each.epochs or 0,
-                cost=each.cost or 0.0,
-                epoch_cost=each.epoch_cost or 0.0,
-            )
-        else:
-            policy.cancel(value)
+        is_running = each.status is TryStatus.RUNNING
+        if value not in definition.values:  # it was limited since
+            continue
+        if each.key not in in_flight:
+            if not is_running and not _says_something(each):
+                continue
+            policy.start(value)
+        if not is_running:
+            _end(policy, value, each)
+
+
+def _end(policy: RecurringPolicy, value: int, job_try: JobTry) -> None:
+    if job_try.status is TryStatus.CRASHED:
+        policy.crash(value)
+    elif _says_something(job_try):
+        policy.tell(
+            value,
+            reached=job_try.status is TryStatus.REACHED,
+            epochs=job_try.epochs or 0,
+            cost=job_try.cost or 0.0,
+            epoch_cost=job_try.epoch_cost or 0.0,
+        )
+    else:
+        policy.cancel(value)
 
 
 def _says_something(job_try: JobTry) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from joulewise.data.jobs import JobDefinition, JobTry, TryStatus
+from joulewise.data.jobs import JobDefinition, JobHistory, JobTry, TryStatus
 from joulewise.errors import UsageError, did_you_mean
 from joulewise.optimise.recurring.job_definition import Learned
 from joulewise.optimise.recurring.store import rows
@@ -123,14 +123,17 @@ def read_policy_inputs(connection: Connection, job: Row[Any], policy_row: Row[An
     """What the policy is made from."""
     is_own = TRIES.c.gpu_type == policy_row.gpu_type
     is_told = sa.func.coalesce(TRIES.c.told, "") == TRIES.c.status
-    ended = tries_of(job).where(TRIES.c.status != RUNNING)
-    ended = ended.order_by(TRIES.c.ended_wall_ns, TRIES.c.id)
-    untold = read_tries(connection, ended.where(is_own, ~is_told), job)
+    is_open = ~is_told | (TRIES.c.status == RUNNING)
+    open_tries = tries_of(job).where(is_own, is_open).order_by(TRIES.c.id)
+    open_rows = connection.execute(open_tries).all()
+    untold = _in_order(rows.try_of(row, job) for row in open_rows if row.told != row.status)
+    running = [rows.try_of(row, job) for row in open_rows if row.told == row.status]
 
     def load_tries() -> tuple[JobTry, ...]:
-        # What was told of since is no more in the one query than in the other.
-        others = read_tries(connection, ended.where(~is_own | is_told), job)
-        return tuple(sorted((*others, *untold), key=lambda each: each.ended_wall_ns or 0))
+        # What has ended since the first query stands in neither as such: it is told next time.
+        ended = tries_of(job).where(~is_own | is_told, TRIES.c.status != RUNNING)
+        others = read_tries(connection, ended.order_by(TRIES.c.id), job)
+        return _in_order((*others, *untold, *running))
 
     return PolicyInputs(
         definition=rows.limited_definition(rows.definition_of(job), policy_row.largest_value),
@@ -139,14 +142,20 @@ def read_policy_inputs(connection: Connection, job: Row[Any], policy_row: Row[An
         state=policy_row.state,
         version=policy_row.version,
         untold=untold,
+        in_flight=frozenset(row.key for row in open_rows if row.told == RUNNING),
         load_tries=load_tries,
     )
+
+
+def _in_order(tries: Iterable[JobTry]) -> tuple[JobTry, ...]:
+    """Those that ended in that order, and then those that run."""
+    return tuple(sorted(tries, key=lambda one: (one.ended_wall_ns is None, one.ended_wall_ns or 0)))
 
 
 def save_policy(
     connection: Connection, job: Row[Any], inputs: PolicyInputs, state: str, version: int
 ) -> None:
-    """Store the state of a policy, and note which outcomes it contains.
+    """Store the state of a policy, and note which tries it contains, and how they stand there.
 
     They are noted by the status that each try had when it was told: one that was expired then, and
     is told of in this moment, is told to the policy next time.
@@ -166,8 +175,28 @@ def tries_of(job: Row[Any]) -> sa.Select[Any]:
     return sa.select(TRIES).where(TRIES.c.job_id == job.id)
 
 
-def read_tries(connection: Connection, query: sa.Select[Any], job: Row[Any]) -> tuple[JobTry, ...]:
-    return tuple(rows.try_of(row, job) for row in connection.execute(query))
+def read_tries(
+    connection: Connection, query: sa.Select[Any], job: Row[Any], now_ns: int | None = None
+) -> tuple[JobTry, ...]:
+    return tuple(rows.try_of(row, job, now_ns) for row in connection.execute(query))
+
+
+def read_history(connection: Connection, job: Row[Any], now_ns: int) -> JobHistory:
+    """All that is known of a job."""
+    states = sa.select(POLICIES).where(POLICIES.c.job_id == job.id).order_by(POLICIES.c.gpu_type)
+    return JobHistory(
+        definition=rows.definition_of(job),
+        tries=read_tries(connection, tries_of(job).order_by(TRIES.c.id), job, now_ns),
+        policy_states=tuple(rows.policy_state_of(row) for row in connection.execute(states)),
+    )
+
+
+def find_other_host(connection: Connection, host: str, now_ns: int) -> str | None:
+    """Another host that runs a try now; None where there is none."""
+    is_running = (TRIES.c.status == RUNNING) & (TRIES.c.lease_ends_wall_ns >= now_ns)
+    query = sa.select(TRIES.c.host).where(TRIES.c.host != host, is_running).limit(1)
+    other = connection.execute(query).scalar()
+    return None if other is None else str(other)
 
 
 def read_try(connection: Connection, job: Row[Any], key: str) -> JobTry | None:
@@ -183,7 +212,7 @@ def insert_try(
     recurrence: int,
     **columns: Any,
 ) -> JobTry:
-    """Start the next try of a recurrence."""
+    """Start the next try of a recurrence; ``told`` where the state of the policy has it."""
     of_recurrence = (TRIES.c.job_id == job.id, TRIES.c.recurrence == recurrence)
     last = connection.execute(sa.select(sa.func.max(TRIES.c.number)).where(*of_recurrence))
     insert = sa.insert(TRIES).values(
@@ -201,11 +230,9 @@ def insert_try(
     return rows.try_of(connection.execute(query).one(), job)
 
 
-def expire(
-    connection: Connection, now_ns: int, job_id: int | None = None, gpu_type: str = ""
-) -> int:
-    """End the tries whose lease is over: all of them, or those of one policy; how many."""
-    lost = sa.update(TRIES).where(TRIES.c.status == RUNNING, TRIES.c.lease_ends_wall_ns < now_ns)
-    if job_id is not None:
-        lost = lost.where(TRIES.c.job_id == job_id, TRIES.c.gpu_type == gpu_type)
-    return connection.execute(lost.values(status=EXPIRED, ended_wall_ns=now_ns)).rowcount
+def expire(connection: Connection, now_ns: int, job: Row[Any], gpu_type: str) -> None:
+    """End the tries of a policy whose lease is over."""
+    of_policy = (TRIES.c.job_id == job.id, TRIES.c.gpu_type == gpu_type)
+    is_lost = (TRIES.c.status == RUNNING, TRIES.c.lease_ends_wall_ns < now_ns)
+    lost = sa.update(TRIES).where(*of_policy, *is_lost)
+    connection.execute(lost.values(status=EXPIRED, ended_wall_ns=now_ns))

@@ -80,8 +80,12 @@ def outcome_row(outcome: TryOutcome) -> dict[str, Any]:
     return row
 
 
-def try_of(row: Row[Any], job: Row[Any]) -> JobTry:
+def try_of(row: Row[Any], job: Row[Any], now_ns: int | None = None) -> JobTry:
+    """A try; with ``now_ns``, one whose lease is over has expired, before that is stored, too."""
     own = {job.parameter: row.value}
+    status, ended_ns = TryStatus(row.status), row.ended_wall_ns
+    if now_ns is not None and status is TryStatus.RUNNING and row.lease_ends_wall_ns < now_ns:
+        status, ended_ns = TryStatus.EXPIRED, row.lease_ends_wall_ns
     return JobTry(
         key=row.key,
         job=job.name,
@@ -90,11 +94,11 @@ def try_of(row: Row[Any], job: Row[Any]) -> JobTry:
         gpu_type=row.gpu_type,
         settings=Setting.of(own | json.loads(row.settings) | own),
         budget=row.budget,
-        status=TryStatus(row.status),
+        status=status,
         max_power_w=row.max_power_w,
         host=row.host,
         started_wall_ns=row.started_wall_ns,
-        ended_wall_ns=row.ended_wall_ns,
+        ended_wall_ns=ended_ns,
         is_simulated=row.is_simulated,
         **{name: getattr(row, name) for name in _OUTCOME_COLUMNS},
     )

@@ -25,7 +25,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION: Final = "0002"
+REVISION: Final = "0001"
 """The newest migration. Revisions are numbers, so that an older joulewise knows a newer one."""
 
 REVISION_TABLE: Final = "joulewise_jobs_revision"
@@ -89,7 +89,7 @@ TRIES: Final = Table(
     Column("run", Text),
     Column("exit_code", Integer),
     Column("is_simulated", Boolean, nullable=False),
-    Column("told", Text),  # the status that the saved state of the policy knows
+    Column("told", Text),  # the status that the saved state of the policy knows, as running
     UniqueConstraint("job_id", "recurrence", "number"),
     Index("joulewise_job_tries_by_status", "job_id", "gpu_type", "status"),
 )

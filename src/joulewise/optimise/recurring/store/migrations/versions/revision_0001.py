@@ -41,6 +41,7 @@ def upgrade() -> None:
         sa.Column("version", sa.Integer),
         sa.Column("state", sa.Text),
         sa.Column("revision", sa.Integer, nullable=False),
+        sa.Column("largest_value", sa.BigInteger),
     )
     op.create_table(
         "joulewise_job_tries",
