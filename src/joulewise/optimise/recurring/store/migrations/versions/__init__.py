@@ -1,5 +1,4 @@
 """The revisions of the schema, in order; one that was released is never changed.
 
 - ``revision_0001``: the first schema
-- ``revision_0002``: the largest value of a job on a GPU type
 """
