@@ -308,7 +308,7 @@ class TestPostgresql:
         store.define(JOB)
         postgresql.execute("DROP TABLE joulewise_job_tries", name)
         with pytest.raises(JoulewiseError) as failed:
-            store.jobs()
+            store.histories()
         assert "s3cret" not in str(failed.value)
         assert failed.value.__suppress_context__
 
