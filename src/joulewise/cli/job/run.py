@@ -240,7 +240,6 @@ def _tuning_request(job: JobDefinition, given: dict[str, Any]) -> TuningRequest:
         gpus=gpu_indices(given["gpus"]),
         force=given["force"],
         max_slowdown=given["max_slowdown"],
-        epochs=given["epochs"],
     )
 
 
