@@ -72,7 +72,10 @@ def test_what_is_stored_is_not_computed_again(joulewise, make_run):
 
 
 @pytest.mark.parametrize("verb", [("show",), ("report", "-o", "page.html")])
-def test_marks_that_were_damaged_after_the_result_was_stored_are_named(joulewise, make_run, verb):
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_marks_that_were_damaged_after_the_result_was_stored_are_named(
+    joulewise, make_run, verb, is_deleted
+):
     """Logged figures are read from them whenever they are shown."""
     run = make_run(ID)
     before = set((run / MARKS).iterdir())
@@ -84,7 +87,10 @@ def test_marks_that_were_damaged_after_the_result_was_stored_are_named(joulewise
     write_final_checksums(run, durable=False)
     sound = printed_json(joulewise(*verb, ID, "--json", "-"))
     assert sound["logged"][0]["values"] == 3
-    path.write_bytes(path.read_bytes()[:-4])
+    if is_deleted:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-4])
     damaged = printed_json(joulewise(*verb, ID, "--json", "-"))
     assert damaged["logged"] != sound["logged"]
     new = [one for one in damaged["warnings"] if one not in sound["warnings"]]

@@ -24,7 +24,12 @@ import numpy as np
 from joulewise.analyse.chunks import ArrayStream, Bools, ChunkReader, Columns, Floats, Indices, Ints
 from joulewise.data import QualityWarning, Quantity, RunResult, WarningCode
 from joulewise.store.arrow_stream import TIME
-from joulewise.store.checksums import damaged_files, find_damage, is_verified
+from joulewise.store.checksums import (
+    damaged_files,
+    find_damage,
+    is_verified,
+    read_checksums,
+)
 from joulewise.store.layout import CHECKSUM_LOG, CHECKSUMS, MARKS, MISSES, PROCESSES, StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.runs import RECORDING, status
@@ -107,7 +112,8 @@ def note_damaged_marks(run: Path, result: RunResult) -> RunResult:
     Logged figures are read from these files whenever they are shown.
     """
     known = {warning.message for warning in result.warnings}
-    bounds = (find_damage(run, path) for path in sorted((run / MARKS).glob("*.marks")))
+    names = (name for name in read_checksums(run).files if name.startswith(f"{MARKS}/"))
+    bounds = (find_damage(run, run / name) for name in names)
     found = (FileDamage(each.file, each.reason).warning for each in bounds if each is not None)
     new = tuple(warning for warning in found if warning.message not in known)
     return replace(result, warnings=(*result.warnings, *new)) if new else result
