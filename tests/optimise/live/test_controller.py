@@ -529,7 +529,8 @@ def test_whatever_is_logged_its_file_can_be_read(tmp_path_factory, figures, boun
         job.controller.add_logged("loss", value, job.t_ns)
         record.add_step(Step(job.t_ns, job.t_ns + 1), index)
     tuning = job.controller.tuning()
-    assert tuning.program_metrics or len(figures) < 2
+    counted = {at % 2 for at, value in enumerate(figures) if abs(value) <= 1e100}
+    assert tuning.program_metrics or len(counted) < 2
     run = tmp_path_factory.mktemp("run")
     write_tuning(run, tuning, durable=False)
     assert encode(load_tuning(run)) == encode(tuning)

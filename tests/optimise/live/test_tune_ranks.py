@@ -106,7 +106,7 @@ def test_a_setter_that_refuses_while_it_trains_ends_the_tuning_on_both(tmp_path)
         out, said, status = job.finish()
         assert (out, status) == ("trained\n", STATUS)
     assert said.count("tuning ended: ") == 1
-    assert "gpu1" in read_tuning(job.run).reason
+    assert "gpu1" in read_tuning(job.run).early_end.reason
 
 
 def test_a_lease_on_one_gpu_leaves_both_as_they_are(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from joulewise.data.tuning import TuningState
 from joulewise.optimise.live import tuner_client
 from joulewise.optimise.live.tuner_client import TunerClient
-from joulewise.optimise.live.tuner_process import Heartbeat
+from joulewise.optimise.live.tuner_process import TunerHeartbeat
 from joulewise.process.json_lines import JsonSocket
 from joulewise.store.tuning_file import read_tuning
 from tests.helpers.processes import eventually
@@ -60,7 +60,7 @@ def test_what_it_sent_while_we_were_stopped_counts(rig):
 
 def test_one_that_holds_nothing_any_more_may_be_silent(rig):
     rig.client.begin(rig.run)
-    heartbeat = Heartbeat(rig.tuner)
+    heartbeat = TunerHeartbeat(rig.tuner)
     heartbeat.beat()
     heartbeat.beat(is_idle=True)
     rig.client.lost()

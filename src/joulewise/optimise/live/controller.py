@@ -270,6 +270,7 @@ class Controller:
             return
         self._tell_trial()
         was_settled = self.chosen is not None
+        was_exploring = self.state is TuningState.EXPLORING
         self.state = TuningState.ENDED
         self._record.enter(self.state, None, now_ns)
         self._pending.clear()
@@ -283,6 +284,8 @@ class Controller:
             self._record.add_early_end(now_ns, reason)
         if not was_settled:
             self.reason = reason or "the job ended before a setting was chosen"
+        elif was_exploring and is_early:  # again: the choice before does not hold any more
+            self.reason = reason
 
     def begin_anew(self, now_ns: int, reason: str) -> None:
         """Forget all steps so far, and explore: those from now on are of another kind."""

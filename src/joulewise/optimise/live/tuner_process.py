@@ -461,7 +461,7 @@ def _tune(front: JsonSocket, run: Path, prepared: PreparedTuning) -> None:
             f"no readings of {keys} were recorded in {_READINGS_S:g} s", "see joulewise doctor"
         )
     loop = _make_loop(front, run, prepared, energies, started_ns)
-    reason, heartbeat = "", Heartbeat(front)
+    reason, heartbeat = "", TunerHeartbeat(front)
     try:
         while not front.closed:
             received = front.receive(timeout_s=None if loop.is_over else _POLL_S)
@@ -477,7 +477,7 @@ def _tune(front: JsonSocket, run: Path, prepared: PreparedTuning) -> None:
     front.send("ended", unrestored=list(loop.unrestored), unwritten=loop.unwritten)
 
 
-class Heartbeat:
+class TunerHeartbeat:
     """Tells the front process about once a second that the tuner is alive."""
 
     def __init__(self, front: JsonSocket) -> None:
@@ -497,7 +497,7 @@ class Heartbeat:
 
 def _await_readings(front: JsonSocket, energies: LiveEnergy) -> bool:
     """Wait until the sensors' timing is known by their readings; False where the command ended."""
-    deadline_s, heartbeat = time.monotonic() + _READINGS_S, Heartbeat(front)
+    deadline_s, heartbeat = time.monotonic() + _READINGS_S, TunerHeartbeat(front)
     while not energies.covered_until_ns() and time.monotonic() < deadline_s:
         heartbeat.beat()
         if any(message["kind"] == "end" for message in front.receive(timeout_s=_POLL_S)):
