@@ -98,8 +98,8 @@ def _describe_best(standing: JobStanding, beliefs: Sequence[BatchSizeBelief]) ->
         return
     if likely.batch_size == best:
         yield (
-            "as the policy believes, no other value costs less with a probability of "
-            f"{probability_text(probability)}"
+            f"the policy believes with a probability of {probability_text(probability)} that it "
+            "costs least"
         )
     else:
         most, of_best = map(probability_text, (likely.probability_best, probability))
